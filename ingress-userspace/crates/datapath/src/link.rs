@@ -37,7 +37,7 @@ pub(super) fn lookup(pins: &Pins, program: BorrowedFd<'_>) -> Result<Attachment,
     let inode = netns.metadata().map_err(kernel("open the namespace of"))?.ino();
     if let Some((link, info)) = pinned(&path)? {
         match info.target {
-            // The namespace is gone, and the link is detached.
+            // The link is detached: its namespace is gone, or somebody has detached it.
             0 => {}
             target if u64::from(target) != inode => return Err(Error::ForeignNamespace { path }),
             _ => {
@@ -51,6 +51,11 @@ pub(super) fn lookup(pins: &Pins, program: BorrowedFd<'_>) -> Result<Attachment,
     let link = sys::link_create(program, target, AttachType::SkLookup, 0).map_err(kernel("create"))?;
     sys::pin(link.as_fd(), &path).map_err(kernel("pin"))?;
     Ok(Attachment::Created)
+}
+
+/// Returns the number of the program in the pinned sk_lookup link: `None` without a pin, and 0 if the link is detached.
+pub(super) fn lookup_program(pins: &Pins) -> Result<Option<u32>, Error> {
+    Ok(pinned(&pins.lookup_link())?.map(|(_, info)| if info.target == 0 { 0 } else { info.prog_id }))
 }
 
 /// Removes the sk_lookup link, if there is one.

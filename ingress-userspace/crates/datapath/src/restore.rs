@@ -1,5 +1,5 @@
-//! Programs that another process has changed: the owner of a node compares what the kernel has with what it attached
-//! itself, and restores that. Only pinned links, filters of our name and handle, and entries of our maps count as ours;
+//! Programs that another process has changed, or links that somebody has detached: the owner of a node compares what the
+//! kernel has with what it attached itself, and restores that. Only pinned links, filters of our name and handle, and entries of our maps count as ours;
 //! all else stays.
 
 use std::os::fd::AsFd as _;
@@ -49,7 +49,7 @@ impl Datapath {
     }
 
     /// Same as [`Datapath::renew_programs`], for processes that have attached their programs and ended before they took the
-    /// node over. For the owner of the node, about each second. Changes nothing while a newer process is alive, which may
+    /// node over, and for links that were detached below their pins. For the owner of the node, about each second. Changes nothing while a newer process is alive, which may
     /// take the node over, while another one changes the pins, or after `unload`.
     ///
     /// # Errors
@@ -119,12 +119,12 @@ impl Nics {
         Ok(has_filter(Direction::In, index, by_filter)? && has_filter(Direction::Out, index, out_by_filter)?)
     }
 
-    /// Returns whether another process has changed programs, pins or the map `nics` since the latest
-    /// [`Nics::reconcile`].
+    /// Returns whether programs, links, pins or the map `nics` have been changed since the latest [`Nics::reconcile`], by
+    /// another process or by hand.
     fn are_changed(&self, place: NicContext<'_>) -> Result<bool, Error> {
         let NicContext { pins, maps } = place;
         let own = self.own_programs();
-        if link::pinned(&pins.lookup_link())?.map(|(_, info)| info.prog_id) != own.lookup {
+        if link::lookup_program(pins)? != own.lookup {
             return Ok(true);
         }
         for report in self.reports() {

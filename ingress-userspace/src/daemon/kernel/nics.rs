@@ -129,14 +129,16 @@ impl Kernel {
         report_changes(&before, &self.datapath.interfaces());
     }
 
-    /// Attaches our programs again if a process has attached its own and ended before it took the node over. For the owner
-    /// of the node.
+    /// Attaches our programs again if a process has attached its own and ended before it took the node over, or if somebody
+    /// has detached them. For the owner of the node.
     pub(super) fn keep_programs(&mut self) {
         let before = self.datapath.interfaces();
         let kept = self.datapath.keep_programs(&self.interfaces);
         self.failures.note(NO_PROGRAMS, error_of(&kept));
         if matches!(kept, Ok(true)) {
-            info!("a process ended before it took the node over; our programs are attached again");
+            info!(
+                "our programs were replaced by those of a process that has ended, or detached; they are attached again"
+            );
             report_changes(&before, &self.datapath.interfaces());
             // An interface may have another mode than before.
             self.stale |= self.holding.takes_part();

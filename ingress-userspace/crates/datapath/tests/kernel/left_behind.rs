@@ -4,10 +4,10 @@
 
 use std::{fs, process::Command};
 
-use ingress_datapath::{Claim, Datapath, Hook, Options, Pinned, PinnedLink, TcHook, XdpMode, unload};
+use ingress_datapath::{Claim, Datapath, Hook, LinkState, Options, Pinned, PinnedLink, TcHook, XdpMode, unload};
 
 use crate::nics::{nics, pins, program_id, veth};
-use crate::sandbox::{Sandbox, ip, named, sandboxed};
+use crate::sandbox::{Sandbox, detach, ip, named, sandboxed};
 
 /// A choice of programs: `--xdp-mode`, and the hook of tc.
 type Mode = (XdpMode, Option<TcHook>);
@@ -263,6 +263,27 @@ fn a_foreign_program_in_the_place_of_ours_stays() {
         assert_eq!(output("ip", "link show dev xk-a"), theirs);
         assert_eq!(owner.interfaces()[0].state.as_str(), "tcx");
         assert!(!keep(&owner, &["xk-a"]), "it does not try each second");
+    });
+}
+
+#[test]
+fn links_that_somebody_has_detached_are_attached_again() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let owner = open(sandbox, NATIVE, &["xk-a"]);
+        owner.take_over().expect("takes over");
+        let before = attached(sandbox, &owner, &["xk-a"]);
+        let detached = || {
+            let links = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
+            links.iter().filter(|link| link.state == LinkState::Detached).count()
+        };
+        for name in ["lookup", "xdp-xk-a", "tc-out-xk-a"] {
+            detach(sandbox, name);
+            assert_eq!(detached(), 1, "{name}: the pin stays");
+            assert!(keep(&owner, &["xk-a"]), "{name}");
+            assert_eq!((attached(sandbox, &owner, &["xk-a"]), detached()), (before.clone(), 0), "{name}");
+            assert!(!keep(&owner, &["xk-a"]), "{name}: once is enough");
+        }
     });
 }
 

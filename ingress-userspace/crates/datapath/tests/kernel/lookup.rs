@@ -13,7 +13,7 @@ use ingress_datapath::{Claim, Datapath, Options, SteeredPort, flow_key};
 use crate::{
     deny::deny,
     handoffs::Handoffs,
-    sandbox::{ip, named, sandboxed},
+    sandbox::{detach, ip, named, sandboxed},
 };
 
 const NODE4: &str = "198.51.100.7:80";
@@ -144,6 +144,21 @@ fn the_owner_answers_while_a_process_without_sk_lookup_starts_and_dies() {
         let refused = connect(NODE4, |_| ()).expect_err("no socket is bound to the port").kind();
         assert_eq!(refused, ErrorKind::ConnectionRefused);
         assert_eq!(lookups(&owner), [0, 2, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn connections_arrive_again_after_the_link_was_detached() {
+    sandboxed(|sandbox| {
+        let owner = serving(&sandbox.options(&[]));
+        let listener = TcpListener::bind("[::]:0").expect("listens");
+        for slot in [4, 5] {
+            owner.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        detach(sandbox, "lookup");
+        assert_eq!(connect(NODE4, |_| ()).expect_err("no program").kind(), ErrorKind::ConnectionRefused);
+        assert!(owner.keep_programs(&named(&[])).expect("the kernel lets it"));
+        assert!(connect(NODE4, |_| ()).is_ok());
     });
 }
 

@@ -1,6 +1,11 @@
 //! A sandbox for one test: namespaces and a BPF file system of its own, and a deadline.
 
 use std::{
+    ffi::CString,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
     process::Command,
     sync::mpsc,
@@ -99,6 +104,27 @@ impl Drop for Sandbox {
 /// Interfaces of these names, and none above them.
 pub(crate) fn named(names: &[&str]) -> Interfaces {
     Interfaces { names: names.iter().map(|&name| name.to_owned()).collect(), above: Vec::new() }
+}
+
+/// Detaches a pinned link, as `bpftool link detach` does. The pin stays.
+#[track_caller]
+pub(crate) fn detach(sandbox: &Sandbox, name: &str) {
+    const OBJ_GET: libc::c_int = 7;
+    const LINK_DETACH: libc::c_int = 34;
+    // The attributes of both commands begin with this number, and are 0 after it.
+    let bpf = |command: libc::c_int, first: u64| {
+        let attributes = [first, 0];
+        // SAFETY: the kernel reads so many bytes of the attributes, and for `OBJ_GET` the path below.
+        let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) };
+        assert!(result >= 0, "{name}: {}", std::io::Error::last_os_error());
+        result
+    };
+    let path = sandbox.bpffs().join("v1/links").join(name);
+    let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    let link = i32::try_from(bpf(OBJ_GET, path.as_ptr().addr() as u64)).expect("a descriptor");
+    // SAFETY: the descriptor is new.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    bpf(LINK_DETACH, u64::from(link.as_raw_fd().cast_unsigned()));
 }
 
 /// Runs `ip` in this thread's namespace.
