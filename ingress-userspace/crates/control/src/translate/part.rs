@@ -49,7 +49,7 @@ pub(crate) enum Part {
     /// A route of the Gateway API.
     Route(ObjectId),
     /// HTTPRoutes and GRPCRoutes of a listener that yield to older routes of the other kind.
-    RouteConflicts(ListenerName),
+    HostnameConflicts(ListenerName),
     /// A BackendTLSPolicy, with the Gateways that it concerns.
     Policy(ObjectName),
     /// The merged rules for a hostname of a listener.

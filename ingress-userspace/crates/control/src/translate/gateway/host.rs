@@ -6,15 +6,15 @@ use std::{
 };
 
 use super::{
-    match_conflicts::{LostMatch, MatchConflicts, by_loser},
     route::{Candidate, MadeRoute, RouteRules},
+    route_conflicts::{LostMatch, RouteConflicts, by_loser},
 };
 use ingress_model::{HostRoutes, ListenerName, Rule, WeightedBackends};
 
 /// Returns the rules for a hostname of `listener`, in order of precedence, and the matches that another rule has, too.
 /// `routes` are those with the hostname, oldest first.
 #[expect(clippy::mutable_key_type, reason = "neither patterns nor values of fields change what they are compared by")]
-pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> (HostRoutes, MatchConflicts) {
+pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> (HostRoutes, RouteConflicts) {
     let numbered = routes.iter().enumerate();
     let mut candidates: Vec<(usize, &Candidate)> = numbered
         .flat_map(|(at, route)| candidates(route, listener).iter().map(move |candidate| (at, candidate)))
@@ -52,7 +52,7 @@ fn candidates<'r>(route: &'r MadeRoute, listener: &ListenerName) -> &'r [Candida
 pub(crate) fn stream(
     listener: &ListenerName,
     routes: &[Arc<MadeRoute>],
-) -> (Option<Arc<WeightedBackends>>, MatchConflicts) {
+) -> (Option<Arc<WeightedBackends>>, RouteConflicts) {
     let backends = routes.first().and_then(|route| match &route.rules {
         RouteRules::Bytes(backends) => backends.at(listener)?.clone(),
         RouteRules::Requests(_) => None,

@@ -12,9 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     attach::{AttachedListeners, Attachment, conclude, count_hostnames},
     backend,
-    match_conflicts::MatchIndex,
+    hostname_conflicts::accepted,
     report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
-    route_conflicts::accepted,
+    route_conflicts::MatchIndex,
 };
 use crate::{
     change::{ObjectId, ObjectName},

@@ -1,156 +1,125 @@
-//! HTTPRoutes and GRPCRoutes at one listener. Their rules are never merged, so routes of both kinds share no hostname: the
-//! older route stays, and the younger yields. Listeners are judged one by one.
+//! Matches of routes that get no requests, because an older route or an earlier match of the same route has the same, and
+//! routes whose connections or sessions go to an older one. The specification keeps such a route accepted, so an outcome
+//! tells its owner.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    iter,
-};
+use std::collections::{BTreeMap, HashMap};
 
-use super::report::{ACCEPTED, Flaw, met};
+use super::route::{MadeRoute, RouteRules};
 use crate::{
     change::{Kind, ObjectId},
-    object_status::Condition,
+    outcome::Reason,
+    translate::{outcomes::Outcomes, text::shorten},
 };
 use ingress_model::{HostPattern, ListenerName};
 
-/// Hostnames of the routes of one kind that stay, each with the first route that has it.
-#[derive(Default)]
-struct Hostnames<'r> {
-    exact: HashMap<&'r str, &'r ObjectId>,
-    suffixes: HashMap<&'r str, &'r ObjectId>,
-    /// Names of which hosts below are matched.
-    above: HashMap<&'r str, &'r ObjectId>,
-    /// The route of all hosts.
-    any: Option<&'r ObjectId>,
-    first: Option<&'r ObjectId>,
+/// Maximum number of conflicts of one route that are told. Without it, routes of one tenant could make outcomes by the
+/// million, which each process keeps.
+const TOLD_MAX: usize = 10;
+
+/// The conflicts at a hostname of a listener, by the route that loses: at most one more than [`TOLD_MAX`] of each.
+pub(crate) type RouteConflicts = HashMap<ObjectId, Vec<RouteConflict>>;
+
+/// Matches of one route that another has, too. A route of connections or sessions has one match.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RouteConflict {
+    /// The older route, or the same route if an earlier rule has the match.
+    winner: ObjectId,
+    /// Index of the first rule that loses, and of the match in that rule.
+    first: MatchIndex,
+    /// Number of matches that lose.
+    count: usize,
 }
 
-/// Returns the routes of a listener that yield, each with an older route to which it does. `routes` are in order of
-/// precedence, with their hostnames at the listener. A route that yields takes no hostname from others.
-pub(crate) fn yielding<'r>(
-    routes: impl IntoIterator<Item = (&'r ObjectId, &'r [HostPattern])>,
-) -> BTreeMap<ObjectId, ObjectId> {
-    let (mut http, mut grpc) = (Hostnames::default(), Hostnames::default());
-    let mut yielding = BTreeMap::new();
-    for (id, hostnames) in routes {
-        let (same, other) = match id.kind {
-            Kind::HttpRoute => (&mut http, &grpc),
-            Kind::GrpcRoute => (&mut grpc, &http),
-            _ => continue,
+/// A match that loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LostMatch {
+    /// Number of its route among those with the hostname.
+    pub(super) loser: usize,
+    /// Number of the route with the rule that wins.
+    pub(super) winner: usize,
+    pub(super) index: MatchIndex,
+}
+
+/// Index of a rule in its route, and of a match in that rule.
+pub(super) type MatchIndex = (usize, usize);
+
+/// Returns the conflicts of `routes`.
+pub(super) fn by_loser<'r>(mut lost: Vec<LostMatch>, routes: impl Fn(usize) -> &'r ObjectId) -> RouteConflicts {
+    lost.sort_unstable();
+    let mut conflicts = RouteConflicts::new();
+    for alike in lost.chunk_by(|a, b| (a.loser, a.winner) == (b.loser, b.winner)) {
+        let [LostMatch { loser, winner, index }, ..] = *alike else { continue };
+        let of_loser = conflicts.entry(routes(loser).clone()).or_default();
+        if of_loser.len() <= TOLD_MAX {
+            of_loser.push(RouteConflict { winner: routes(winner).clone(), first: index, count: alike.len() });
+        }
+    }
+    conflicts
+}
+
+/// Reports the conflicts that `route` loses: one outcome for the same conflict at several hostnames and listeners.
+/// `conflicts` returns those at a hostname of a listener.
+pub(crate) fn report<'c>(
+    route: &MadeRoute,
+    conflicts: impl Fn(&ListenerName, &HostPattern) -> &'c [RouteConflict],
+    outcomes: &mut Outcomes,
+) {
+    let mut places: BTreeMap<&RouteConflict, Vec<(&ListenerName, &HostPattern)>> = BTreeMap::new();
+    for (listener, hostnames) in route.attachments.iter() {
+        for hostname in hostnames {
+            for conflict in conflicts(listener, hostname) {
+                places.entry(conflict).or_default().push((listener, hostname));
+            }
+        }
+    }
+    let id = &route.precedence.id;
+    let object = id.name.refer(id.kind, &route.origin);
+    if places.len() > TOLD_MAX {
+        let message =
+            format!("this route has more conflicts than the {TOLD_MAX} that are told; end those to see the others");
+        outcomes.report(&object, Reason::RouteConflict, message);
+    }
+    for (conflict, places) in places.into_iter().take(TOLD_MAX) {
+        let [(listener, hostname), others @ ..] = &*places else { continue };
+        let place = match id.kind {
+            Kind::TcpRoute | Kind::UdpRoute => format!("at listener `{listener}`"),
+            _ => format!("for host `{hostname}` at listener `{listener}`"),
         };
-        match hostnames.iter().find_map(|hostname| other.holder(hostname)) {
-            Some(older) => drop(yielding.insert(id.clone(), older.clone())),
-            None => hostnames.iter().for_each(|hostname| same.add(hostname, id)),
-        }
-    }
-    yielding
-}
-
-/// Returns the condition of a route that attaches to `listeners` by one reference, if it does not yield there.
-pub(super) fn accepted<'r>(
-    listeners: &[ListenerName],
-    yields_to: impl Fn(&ListenerName) -> Option<&'r ObjectId>,
-) -> Condition {
-    let lost: Vec<_> = listeners.iter().filter_map(|name| Some((name, yields_to(name)?))).collect();
-    let Some((_, ObjectId { kind, name })) = lost.first() else { return met(ACCEPTED) };
-    let kind = kind.as_str();
-    if lost.len() == listeners.len() {
-        let message = format!(
-            "{kind} `{}/{}` is older or first by name, and has a hostname of this route; give one of them other hostnames",
-            name.namespace, name.name
-        );
-        return Flaw::new("HostnameConflict", message).unmet(ACCEPTED);
-    }
-    let lost: Vec<_> = lost.iter().map(|(listener, _)| format!("`{listener}`")).collect();
-    let message = format!(
-        "not attached to {}: {kind} `{}/{}` is older or first by name, and has a hostname of this route there; give one of them other hostnames",
-        lost.join(", "),
-        name.namespace,
-        name.name
-    );
-    Condition { message, ..met(ACCEPTED) }
-}
-
-/// Returns the names above `name`, the longest first.
-fn ancestors(name: &str) -> impl Iterator<Item = &str> {
-    iter::successors(name.split_once('.'), |(_, rest)| rest.split_once('.')).map(|(_, rest)| rest)
-}
-
-// === impl Hostnames ===
-
-impl<'r> Hostnames<'r> {
-    /// Returns a route that matches a host of `hostname`.
-    fn holder(&self, hostname: &HostPattern) -> Option<&'r ObjectId> {
-        let matching = |name| self.suffixes.get(name).copied();
-        self.any.or_else(|| match hostname {
-            HostPattern::Any => self.first,
-            HostPattern::Exact(host) => {
-                let exact = self.exact.get(host.as_str()).copied();
-                exact.or_else(|| ancestors(host.as_str()).find_map(matching))
-            }
-            HostPattern::Suffix(base) | HostPattern::Wildcard(base) => {
-                let below = self.above.get(base.as_str()).copied();
-                below.or_else(|| ancestors(base.as_str()).find_map(matching))
-            }
-        })
-    }
-
-    fn add(&mut self, hostname: &'r HostPattern, id: &'r ObjectId) {
-        self.first.get_or_insert(id);
-        let mut above = |name| {
-            self.above.entry(name).or_insert(id);
+        let others = match others.len() {
+            0 => String::new(),
+            1 => ", and in 1 more place".to_owned(),
+            count => format!(", and in {count} more places"),
         };
-        match hostname {
-            HostPattern::Any => {
-                self.any.get_or_insert(id);
-            }
-            HostPattern::Exact(host) => {
-                self.exact.entry(host.as_str()).or_insert(id);
-                ancestors(host.as_str()).for_each(above);
-            }
-            HostPattern::Suffix(base) | HostPattern::Wildcard(base) => {
-                self.suffixes.entry(base.as_str()).or_insert(id);
-                above(base.as_str());
-                ancestors(base.as_str()).for_each(above);
-            }
-        }
+        let (what, same) = conflict.describe(route, listener);
+        let message = format!("{what} {place}{others}, because {same}; remove one of the two");
+        outcomes.report(&object, Reason::RouteConflict, message);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{super::listener::intersect, *};
-    use crate::change::ObjectName;
+// === impl RouteConflict ===
 
-    fn id(kind: Kind, name: &str) -> ObjectId {
-        ObjectId { kind, name: ObjectName::new("n", name) }
-    }
-
-    fn pattern(hostname: &str) -> HostPattern {
-        if hostname.is_empty() { HostPattern::Any } else { HostPattern::parse_suffix(hostname).expect("a hostname") }
-    }
-
-    #[test]
-    fn a_younger_route_of_the_other_kind_yields_if_hostnames_intersect() {
-        let names = ["", "test", "a.test", "b.test", "*.test", "*.a.test", "x.a.test", "y.x.a.test", "*.x.a.test"];
-        for (older, younger) in names.iter().flat_map(|older| names.map(|younger| (older, younger))) {
-            let (one, other) = ([pattern(older)], [pattern(younger)]);
-            let (http, grpc) = (id(Kind::HttpRoute, "a"), id(Kind::GrpcRoute, "b"));
-            for (first, second) in [(&http, &grpc), (&grpc, &http)] {
-                let expect = intersect(&one[0], &other[0]).then(|| (second.clone(), first.clone()));
-                let yields = yielding([(first, &one[..]), (second, &other[..])]);
-                assert_eq!(yields, expect.into_iter().collect(), "{older} and {younger}");
-            }
-            let same = id(Kind::HttpRoute, "b");
-            assert!(yielding([(&http, &one[..]), (&same, &other[..])]).is_empty(), "{older} and {younger}");
-        }
-    }
-
-    #[test]
-    fn a_route_that_yields_takes_no_hostname() {
-        let (first, second, third) = (id(Kind::HttpRoute, "a"), id(Kind::GrpcRoute, "b"), id(Kind::HttpRoute, "c"));
-        let (one, both, other) = ([pattern("a.test")], ["a.test", "b.test"].map(pattern), [pattern("b.test")]);
-        let yields = yielding([(&first, &one[..]), (&second, &both[..]), (&third, &other[..])]);
-        assert_eq!(yields, BTreeMap::from([(second, first)]));
+impl RouteConflict {
+    /// Returns the loss of `route` in words, and its cause.
+    fn describe(&self, route: &MadeRoute, listener: &ListenerName) -> (String, String) {
+        let Self { winner, first, count } = self;
+        let older = format!("the older {} `{}`", winner.kind.as_str(), winner.name);
+        let RouteRules::Requests(rules) = &route.rules else {
+            let units = if winner.kind == Kind::UdpRoute { "sessions" } else { "connections" };
+            return (format!("this route gets no {units}"), format!("{older} gets them"));
+        };
+        let candidates = rules.at(listener).map(|candidates| &**candidates).unwrap_or_default();
+        let found = candidates.binary_search_by_key(first, |candidate| candidate.index).ok();
+        let text = found.and_then(|at| candidates.get(at)).map(|candidate| candidate.to_string()).unwrap_or_default();
+        let (rule, _) = first;
+        let what = match count {
+            1 => format!("match `{}` of `rules[{rule}]` gets no requests", shorten(&text)),
+            _ => format!("match `{}` of `rules[{rule}]`, and {} more, get no requests", shorten(&text), count - 1),
+        };
+        let same = if *winner == route.precedence.id {
+            "an earlier match of this route is the same".to_owned()
+        } else {
+            format!("{older} has the same")
+        };
+        (what, same)
     }
 }

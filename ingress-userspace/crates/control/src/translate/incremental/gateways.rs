@@ -18,10 +18,10 @@ use crate::{
         gateway::{
             backend_tls::{self, Policy},
             class, grpc_route, http_route,
-            match_conflicts::MatchConflicts,
             parent::{self, Parent, ServedListener},
             placement::{self, Placement},
             route::MadeRoute,
+            route_conflicts::RouteConflicts,
             stream_route,
         },
         lookup::Lookup,
@@ -50,7 +50,7 @@ pub(super) struct GatewayRecords {
     /// Routes of each listener that yield, with the older routes to which they do.
     pub(super) yielding: HashMap<ListenerName, BTreeMap<ObjectId, ObjectId>>,
     /// Matches of each hostname of a listener that get no requests.
-    pub(super) match_conflicts: HashMap<ListenerName, HashMap<HostPattern, MatchConflicts>>,
+    pub(super) route_conflicts: HashMap<ListenerName, HashMap<HostPattern, RouteConflicts>>,
 }
 
 /// Returns the parts for objects that came, changed or went.
@@ -239,7 +239,7 @@ impl Translator {
             let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
             let old = old.chain(streams.flat_map(|backends| targets(backends)));
             self.count(std::iter::empty(), old, work);
-            let conflicts = self.gateways.match_conflicts.get(name).into_iter().flat_map(HashMap::keys);
+            let conflicts = self.gateways.route_conflicts.get(name).into_iter().flat_map(HashMap::keys);
             work.stale.extend(conflicts.map(|pattern| Part::ListenerHost(name.clone(), pattern.clone())));
         }
         let Some(ServedListener { protocol, certificates, clients }) = served else { return };
@@ -269,7 +269,7 @@ impl Translator {
             let counts = self.gateways.counts.entry(listener.clone()).or_default();
             *counts.entry(route.precedence.id.kind).or_default() += 1;
             self.recount(listener, work);
-            work.stale.insert(Part::RouteConflicts(listener.clone()));
+            work.stale.insert(Part::HostnameConflicts(listener.clone()));
             for pattern in patterns {
                 let hosts = self.gateways.attached.entry(listener.clone()).or_default();
                 let routes = hosts.entry(pattern.clone()).or_insert_with(|| Vec::with_capacity(1));
@@ -288,7 +288,7 @@ impl Translator {
         for (listener, patterns) in route.attachments.iter() {
             self.gateways.count_down(listener, route.precedence.id.kind);
             self.recount(listener, work);
-            work.stale.insert(Part::RouteConflicts(listener.clone()));
+            work.stale.insert(Part::HostnameConflicts(listener.clone()));
             for pattern in patterns {
                 let Some(hosts) = self.gateways.attached.get_mut(listener) else { continue };
                 if let Some(routes) = hosts.get_mut(pattern) {

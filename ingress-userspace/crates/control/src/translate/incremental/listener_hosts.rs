@@ -8,7 +8,7 @@ use super::{
     gateways::{GatewayRecords, targets, upstreams},
 };
 use crate::translate::{
-    gateway::{host, match_conflicts::MatchConflicts, route::MadeRoute},
+    gateway::{host, route::MadeRoute, route_conflicts::RouteConflicts},
     part::{Part, PartTrace},
 };
 use ingress_model::{HostPattern, Listener, ListenerName, ListenerProtocol, UpstreamKey};
@@ -21,7 +21,7 @@ impl Translator {
         work: &mut PendingWork,
     ) -> PartTrace {
         let Some(listener) = self.table.listeners.get(name) else {
-            self.set_match_conflicts(name, pattern, MatchConflicts::new(), work);
+            self.set_route_conflicts(name, pattern, RouteConflicts::new(), work);
             return PartTrace::default();
         };
         let routes = self.gateways.staying(name, pattern);
@@ -47,7 +47,7 @@ impl Translator {
             }
         };
         let listener = Arc::clone(listener);
-        self.set_match_conflicts(name, pattern, conflicts, work);
+        self.set_route_conflicts(name, pattern, conflicts, work);
         if changed == *listener {
             return PartTrace::default();
         }
@@ -58,22 +58,22 @@ impl Translator {
     }
 
     /// Sets the conflicts at a hostname of a listener. Only routes with other conflicts than before are told.
-    fn set_match_conflicts(
+    fn set_route_conflicts(
         &mut self,
         listener: &ListenerName,
         pattern: &HostPattern,
-        now: MatchConflicts,
+        now: RouteConflicts,
         work: &mut PendingWork,
     ) {
-        let before = self.gateways.match_conflicts.get_mut(listener).and_then(|hosts| hosts.remove(pattern));
+        let before = self.gateways.route_conflicts.get_mut(listener).and_then(|hosts| hosts.remove(pattern));
         let before = before.unwrap_or_default();
         let ids = now.iter().filter(|(id, conflicts)| before.get(*id) != Some(*conflicts)).map(|(id, _)| id);
         let gone = before.keys().filter(|id| !now.contains_key(*id));
         work.stale.extend(ids.chain(gone).cloned().map(Part::RouteStatus));
         if !now.is_empty() {
-            self.gateways.match_conflicts.entry(listener.clone()).or_default().insert(pattern.clone(), now);
-        } else if self.gateways.match_conflicts.get(listener).is_some_and(HashMap::is_empty) {
-            self.gateways.match_conflicts.remove(listener);
+            self.gateways.route_conflicts.entry(listener.clone()).or_default().insert(pattern.clone(), now);
+        } else if self.gateways.route_conflicts.get(listener).is_some_and(HashMap::is_empty) {
+            self.gateways.route_conflicts.remove(listener);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Translator {
             Part::Placement => Some(self.make_placement(lookup, work)),
             Part::Parent(id) => Some(self.make_parent(id, lookup, work)),
             Part::Route(id) => Some(self.make_route(id, cluster, lookup, work)),
-            Part::RouteConflicts(listener) => Some(self.make_route_conflicts(listener, work)),
+            Part::HostnameConflicts(listener) => Some(self.make_hostname_conflicts(listener, work)),
             Part::Policy(name) => Some(self.make_policy(name, lookup)),
             Part::ListenerHost(listener, pattern) => Some(self.make_listener_host(listener, pattern, work)),
             Part::RouteStatus(id) => Some(self.make_route_status(id, lookup)),

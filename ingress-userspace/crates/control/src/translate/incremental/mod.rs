@@ -40,10 +40,10 @@ use ingress_model::{HostPattern, RouteTable, Transport, Tree, UpstreamKey};
 
 mod differences;
 mod gateways;
+mod hostname_conflicts;
 mod hosts;
 mod listener_hosts;
 mod make;
-mod route_conflicts;
 mod table;
 
 use differences::differences;

@@ -1,5 +1,5 @@
 //! Keeps up to date which HTTPRoutes and GRPCRoutes yield to older ones, and the statuses of routes. Which yield is known
-//! to [`route_conflicts`](crate::translate::gateway::route_conflicts).
+//! to [`hostname_conflicts`](crate::translate::gateway::hostname_conflicts).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,9 +11,9 @@ use crate::{
     change::{Kind, ObjectId},
     translate::{
         gateway::{
-            match_conflicts::report,
+            hostname_conflicts::yielding,
             route::{MadeRoute, RoutePrecedence},
-            route_conflicts::yielding,
+            route_conflicts::report,
         },
         lookup::Lookup,
         part::{Part, PartTrace},
@@ -23,7 +23,7 @@ use ingress_model::{HostPattern, ListenerName};
 
 impl Translator {
     /// The cost grows with the routes of the listener if it has both kinds; else there is nothing to compare.
-    pub(super) fn make_route_conflicts(&mut self, listener: &ListenerName, work: &mut PendingWork) -> PartTrace {
+    pub(super) fn make_hostname_conflicts(&mut self, listener: &ListenerName, work: &mut PendingWork) -> PartTrace {
         let now = self.conflicts(listener);
         let before = self.gateways.yielding.remove(listener).unwrap_or_default();
         let ids: BTreeSet<_> = before.keys().chain(now.keys()).collect();
@@ -46,10 +46,10 @@ impl Translator {
     }
 
     pub(super) fn make_route_status(&mut self, id: &ObjectId, lookup: &Lookup<'_>) -> PartTrace {
-        let GatewayRecords { yielding, match_conflicts, routes, .. } = &self.gateways;
+        let GatewayRecords { yielding, route_conflicts, routes, .. } = &self.gateways;
         let yields_to = |listener: &ListenerName| yielding.get(listener)?.get(id);
         let conflicts = |listener: &ListenerName, pattern: &HostPattern| {
-            let lost = match_conflicts.get(listener).and_then(|hosts| hosts.get(pattern)?.get(id));
+            let lost = route_conflicts.get(listener).and_then(|hosts| hosts.get(pattern)?.get(id));
             lost.map(Vec::as_slice).unwrap_or_default()
         };
         let (status, trace) = lookup.traced(|context| {
