@@ -1,6 +1,6 @@
 //! Programs that another process has changed, or links that somebody has detached: the owner of a node compares what the
-//! kernel has with what it attached itself, and restores that. Only pinned links, filters of our name and handle, and entries of our maps count as ours;
-//! all else stays.
+//! kernel has with what it attached itself, and restores that. Only pinned links, filters of our name and handle, and
+//! entries of our maps count as ours; all else stays.
 
 use std::os::fd::AsFd as _;
 
@@ -49,8 +49,9 @@ impl Datapath {
     }
 
     /// Same as [`Datapath::renew_programs`], for processes that have attached their programs and ended before they took the
-    /// node over, and for links that were detached below their pins. For the owner of the node, about each second. Changes nothing while a newer process is alive, which may
-    /// take the node over, while another one changes the pins, or after `unload`.
+    /// node over, and for links that were detached below their pins. For the owner of the node, about each second. Changes
+    /// nothing while a newer process is alive, which may take the node over, while another one changes the pins, or after
+    /// `unload`.
     ///
     /// # Errors
     /// Fails like [`Datapath::renew_programs`].
