@@ -16,7 +16,7 @@ use rustls_pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 /// Command that makes a key for this.
-const MAKE: &str = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out release.key";
+const MAKE: &str = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out ~/release.key";
 
 /// A private key.
 pub struct Key {

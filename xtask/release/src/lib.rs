@@ -69,9 +69,9 @@ commit, or SOURCE_DATE_EPOCH. A push needs a login: skopeo login REGISTRY.
 
 Examples:
   cargo xtask release                                       # target/release-files, nothing signed
-  openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out release.key
-  cargo xtask release --registry registry.example.com/xdp-ingress --key release.key --push
-  cargo xtask release --key /dev/stdin < release.key        # the key comes through a pipe
+  openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out ~/release.key
+  cargo xtask release --registry registry.example.com/xdp-ingress --key ~/release.key --push
+  cargo xtask release --key /dev/stdin < ~/release.key      # the key comes through a pipe
   cargo xtask release --arch amd64,arm64 --pgo --macos
   cosign verify --key cosign.pub --insecure-ignore-tlog registry.example.com/xdp-ingress/xdp-ingress:0.1.0";
 
@@ -151,6 +151,7 @@ pub fn run(args: &Args) -> Result<()> {
     let Args { out, registry, key, arch, macos, pgo, dev, push, plain_http, allow_dirty, builder } = args;
     // First of all, because a pipe ends and a build takes minutes.
     let key = key.as_deref().map(Key::read).transpose()?;
+    let is_signed = key.is_some();
     let source = Source::read(if *allow_dirty { Modified::Allow } else { Modified::Refuse })?;
     let mut platforms = if arch.is_empty() { vec![Platform::this_machine()?] } else { arch.clone() };
     platforms.sort_unstable();
@@ -166,6 +167,9 @@ pub fn run(args: &Args) -> Result<()> {
         builder: builder.clone(),
     })?;
     release.show();
+    if !is_signed {
+        progress::note("nothing of it is signed, because there is no `--key`");
+    }
     if *push {
         release.push(if *plain_http || registry.is_loopback() { Transport::Http } else { Transport::Https })?;
     }
