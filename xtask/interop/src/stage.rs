@@ -100,10 +100,10 @@ impl Stage {
         until_within(COUNTED, "a Retry", || (self.retries().ok()? > before).then_some(()))
     }
 
-    /// Returns the number of first packets so far, by any answer.
+    /// Returns the number of first packets so far, by any answer or none.
     pub(crate) fn firsts(&self) -> Result<u64> {
         let of = |result| self.metric(&format!("xdp_ingress_http3_connection_attempts_total{{result=\"{result}\"}}"));
-        Ok(of("accepted")? + of("retry")? + of("refused")?)
+        Ok(of("accepted")? + of("retry")? + of("refused")? + of("dropped")?)
     }
 
     /// Returns the number of connections whose handshake is not complete.
