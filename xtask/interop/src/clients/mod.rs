@@ -1,8 +1,8 @@
 //! The clients, and the cases that each can run.
 
-mod aioquic;
 mod chromium;
 mod command;
+mod python;
 mod quic_go;
 
 use std::fmt;
@@ -21,6 +21,8 @@ pub(crate) type Results = Vec<(Case, Result<(), String>)>;
 pub(crate) enum Kind {
     QuicGo,
     Aioquic,
+    /// libcurl with ngtcp2.
+    Curl,
     Chromium,
 }
 
@@ -57,7 +59,7 @@ pub(crate) struct Client {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::QuicGo, Self::Aioquic, Self::Chromium];
+    pub(crate) const ALL: [Self; 4] = [Self::QuicGo, Self::Aioquic, Self::Curl, Self::Chromium];
 
     /// Finds or installs the client.
     ///
@@ -66,7 +68,8 @@ impl Kind {
     pub(crate) fn prepare(self) -> Result<Client> {
         let program = match self {
             Self::QuicGo => quic_go::program(),
-            Self::Aioquic => aioquic::directory(),
+            Self::Aioquic => python::AIOQUIC.packages(),
+            Self::Curl => python::CURL.packages(),
             Self::Chromium => chromium::program(),
         }?;
         Ok(Client { kind: self, program })
@@ -78,6 +81,7 @@ impl Kind {
         match self {
             Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Retry],
             Self::Aioquic => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Rebinding, Keys, Retry],
+            Self::Curl => &[Get, Post, Streams, Early, Resumption, Retry],
             Self::Chromium => &[Get, Post, Streams, Early, Retry],
         }
     }
@@ -88,6 +92,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::QuicGo => "quic-go",
             Self::Aioquic => "aioquic",
+            Self::Curl => "curl",
             Self::Chromium => "chromium",
         })
     }
@@ -123,7 +128,8 @@ impl Client {
     pub(crate) fn run(&self, stage: &Stage, cases: &[Case]) -> Result<Results> {
         let said = match self.kind {
             Kind::QuicGo => command::said(&mut quic_go::command(&self.program), stage, cases),
-            Kind::Aioquic => command::said(&mut aioquic::command(&self.program), stage, cases),
+            Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, cases),
+            Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, cases),
             Kind::Chromium => chromium::said(&self.program, stage, cases),
         }?;
         command::parse(&said, cases)

@@ -1,0 +1,140 @@
+"""Client of HTTP/3 for `cargo xtask test interop`, on libcurl with ngtcp2.
+
+It runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its failure.
+"""
+
+import argparse
+import asyncio
+import io
+
+from curl_cffi import AsyncCurl, Curl, CurlHttpVersion, CurlInfo, CurlOpt, __curl_version__
+
+# Longest time for a request, in seconds.
+PATIENCE = 30
+# Type of data for a debug function: a text of libcurl itself.
+TEXT = 0
+# A session that libcurl reuses, in its own words.
+REUSED = "SSL reusing session"
+
+
+def pattern(length):
+    return bytes(at % 251 for at in range(length))
+
+
+class Request:
+    """A request by HTTP/3 alone. Requests with the same handle share its connections and its TLS sessions."""
+
+    def __init__(self, path, body=None, curl=None):
+        self.curl, self.response, self.said = curl or Curl(), io.BytesIO(), []
+        # The body outlives its transfer: libcurl copies nothing.
+        self.body = body
+        self.curl.reset()
+        for option, value in (
+            (CurlOpt.URL, f"https://{NAME}:{PORT}{path}"),
+            (CurlOpt.RESOLVE, [f"{NAME}:{PORT}:{HOST}"]),
+            (CurlOpt.NOPROXY, "*"),
+            (CurlOpt.CAINFO, ROOTS),
+            (CurlOpt.HTTP_VERSION, CurlHttpVersion.V3ONLY),
+            # Requests wait for the connection of others instead of opening their own.
+            (CurlOpt.PIPEWAIT, 1),
+            (CurlOpt.TIMEOUT, PATIENCE),
+            (CurlOpt.VERBOSE, 1),
+            (CurlOpt.DEBUGFUNCTION, self.hear),
+            (CurlOpt.WRITEDATA, self.response),
+        ):
+            self.curl.setopt(option, value)
+        if body is not None:
+            self.curl.setopt(CurlOpt.POSTFIELDS, body)
+            self.curl.setopt(CurlOpt.POSTFIELDSIZE, len(body))
+
+    def hear(self, kind, text):
+        if kind == TEXT:
+            self.said.append(text.decode(errors="replace"))
+
+    def perform(self):
+        # The connection speaks to the debug function until its end, and the binding would forget that.
+        self.curl.heard = self.curl._debug_handle
+        self.curl.perform()
+        return self
+
+    def check(self, expected):
+        status, version = self.curl.getinfo(CurlInfo.RESPONSE_CODE), self.curl.getinfo(CurlInfo.HTTP_VERSION)
+        assert (status, version) == (200, CurlHttpVersion.V3), f"answered {status} by version {version}"
+        got = self.response.getvalue()
+        assert got == expected, f"{len(got)} other bytes came"
+        return self
+
+    def new_connections(self):
+        return self.curl.getinfo(CurlInfo.NUM_CONNECTS)
+
+
+def echo(length, curl=None):
+    return Request("/echo", pattern(length), curl).perform().check(pattern(length))
+
+
+def get():
+    Request("/size/1000000").perform().check(pattern(1_000_000))
+
+
+def post():
+    echo(1 << 20)
+
+
+async def ask_at_once():
+    multi = AsyncCurl()
+    requests = [Request("/echo", pattern(number * 10)) for number in range(300)]
+    try:
+        await asyncio.gather(*(multi.add_handle(request.curl) for request in requests))
+    finally:
+        await multi.close()
+    for number, request in enumerate(requests):
+        request.check(pattern(number * 10))
+    connections = sum(request.new_connections() for request in requests)
+    # The server admits 128 streams of a connection at a time; libcurl opens another connection for more.
+    assert connections <= 3, f"{connections} connections were opened"
+
+
+def streams():
+    asyncio.run(ask_at_once())
+
+
+def early():
+    first = Request("/early", pattern(4 << 20)).perform().check(b"early")
+    again = echo(1000, first.curl)
+    assert again.new_connections() == 0, "the connection did not go on"
+
+
+def resumption():
+    curl, resumed = Curl(), []
+    for _ in range(3):
+        request = Request("/echo", pattern(1000), curl)
+        request.curl.setopt(CurlOpt.FRESH_CONNECT, 1)
+        request.curl.setopt(CurlOpt.FORBID_REUSE, 1)
+        request.perform().check(pattern(1000))
+        resumed.append(any(REUSED in text for text in request.said))
+    assert resumed == [False, True, True], f"resumed: {resumed}"
+
+
+# The server asks for proof of the address in the last case.
+CASES = {"get": get, "post": post, "streams": streams, "early": early, "resumption": resumption, "retry": get}
+
+
+def run(name):
+    try:
+        CASES[name]()
+        print(name, "ok", flush=True)
+    except Exception as error:
+        print(name, type(error).__name__, error, flush=True)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--address")
+parser.add_argument("--name")
+parser.add_argument("--roots")
+parser.add_argument("cases", nargs="*")
+arguments = parser.parse_args()
+assert " ngtcp2/" in __curl_version__, f"another library of QUIC: {__curl_version__}"
+HOST, PORT = arguments.address.split(":")
+NAME, ROOTS = arguments.name, arguments.roots
+for asked in arguments.cases:
+    run(asked)
