@@ -18,8 +18,8 @@ const ATTEMPTS: u8 = 3;
 
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
-Go builds the client on quic-go, and pip fetches aioquic and libcurl; all are kept in the cache. Chromium is
-Debian's package. A client that cannot be had here is skipped; with REQUIRE_INTEROP=1 that is an error.
+Go builds the client on quic-go, and pip fetches aioquic and libcurl; all are kept in the cache. The
+browsers are Debian's packages. A client that cannot be had here is skipped; with REQUIRE_INTEROP=1 that is an error.
 
 Examples:
   cargo xtask test interop

@@ -1,8 +1,8 @@
-//! HTTP/3 with clients that share no code with the product: quic-go, aioquic, libcurl and Chromium. The product runs
-//! without its kernel part on loopback, with a pod of this process. No root and no namespace is needed.
+//! HTTP/3 with clients that share no code with the product: quic-go, aioquic, libcurl, Chromium and Firefox.
+//! The product runs without its kernel part on loopback, with a pod of this process. No root and no namespace is needed.
 //!
 //! ```text
-//! lane ── clients (quic-go, aioquic, curl, chromium) ──▶ stage (xdp-ingress) ──▶ pod
+//! lane ── clients (quic-go, aioquic, curl, chromium, firefox) ──▶ stage (xdp-ingress) ──▶ pod
 //!   │        └ command: a program with cases as arguments
 //!   ├─ half_open: handshakes that do not go on, so that the product sends Retry
 //!   └─ report: a table of cases and clients

@@ -10,15 +10,17 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 22] = [
     ("chromium", "chromium"),
     ("chromium-driver", "chromedriver"),
     ("curl", "curl"),
     ("ethtool", "ethtool"),
+    ("firefox-esr", "firefox-esr"),
     ("g++", "g++"),
     ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
+    ("libnss3-tools", "certutil"),
     ("linux-perf", "perf"),
     ("nginx", "nginx"),
     ("nftables", "nft"),

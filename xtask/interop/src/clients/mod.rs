@@ -2,6 +2,7 @@
 
 mod chromium;
 mod command;
+mod firefox;
 mod python;
 mod quic_go;
 
@@ -24,6 +25,7 @@ pub(crate) enum Kind {
     /// libcurl with ngtcp2.
     Curl,
     Chromium,
+    Firefox,
 }
 
 /// Use of HTTP/3.
@@ -59,7 +61,7 @@ pub(crate) struct Client {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::QuicGo, Self::Aioquic, Self::Curl, Self::Chromium];
+    pub(crate) const ALL: [Self; 5] = [Self::QuicGo, Self::Aioquic, Self::Curl, Self::Chromium, Self::Firefox];
 
     /// Finds or installs the client.
     ///
@@ -71,6 +73,7 @@ impl Kind {
             Self::Aioquic => python::AIOQUIC.packages(),
             Self::Curl => python::CURL.packages(),
             Self::Chromium => chromium::program(),
+            Self::Firefox => firefox::program(),
         }?;
         Ok(Client { kind: self, program })
     }
@@ -83,6 +86,8 @@ impl Kind {
             Self::Aioquic => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Rebinding, Keys, Retry],
             Self::Curl => &[Get, Post, Streams, Early, Resumption, Retry],
             Self::Chromium => &[Get, Post, Streams, Early, Retry],
+            // Half-open connections, which make the product send Retry, end before this browser has started.
+            Self::Firefox => &[Get, Post, Streams, Early],
         }
     }
 }
@@ -94,6 +99,7 @@ impl fmt::Display for Kind {
             Self::Aioquic => "aioquic",
             Self::Curl => "curl",
             Self::Chromium => "chromium",
+            Self::Firefox => "firefox",
         })
     }
 }
@@ -131,6 +137,7 @@ impl Client {
             Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, cases),
             Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, cases),
             Kind::Chromium => chromium::said(&self.program, stage, cases),
+            Kind::Firefox => firefox::said(&self.program, stage, cases),
         }?;
         command::parse(&said, cases)
     }
@@ -143,7 +150,10 @@ mod tests {
     #[test]
     fn every_client_has_the_basic_cases() {
         for kind in Kind::ALL {
-            assert!([Case::Get, Case::Post, Case::Retry].iter().all(|case| kind.cases().contains(case)), "{kind}");
+            assert!(
+                [Case::Get, Case::Post, Case::Streams, Case::Early].iter().all(|case| kind.cases().contains(case)),
+                "{kind}"
+            );
         }
     }
 }
