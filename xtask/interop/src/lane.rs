@@ -14,7 +14,7 @@ use crate::stage::Stage;
 
 /// Attempts to connect while the product sends Retry: on a busy machine, half-open connections may end before the client
 /// has started.
-const ATTEMPTS: u8 = 3;
+const ATTEMPTS: u8 = 6;
 
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
