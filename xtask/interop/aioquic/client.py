@@ -12,6 +12,7 @@ from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, StreamReset
+from aioquic.tls import CipherSuite
 
 # Longest time for a case, in seconds.
 PATIENCE = 30
@@ -165,9 +166,31 @@ async def keys():
         await client.echo(pattern(100_000))
 
 
+async def chacha20():
+    configuration = QuicConfiguration(
+        is_client=True,
+        alpn_protocols=["h3"],
+        server_name=NAME,
+        cipher_suites=[CipherSuite.CHACHA20_POLY1305_SHA256],
+    )
+    configuration.load_verify_locations(cafile=ROOTS)
+    async with session(configuration) as client:
+        await client.echo(pattern(100_000))
+        chosen = client._quic.tls.key_schedule.cipher_suite
+        assert chosen == CipherSuite.CHACHA20_POLY1305_SHA256, chosen
+
+
+async def multiconnect():
+    for _ in range(20):
+        async with session() as client:
+            await client.echo(pattern(1000))
+
+
 CASES = {
     case.__name__: case
-    for case in (get, post, streams, trailers, early, resumption, migration, rebinding, keys)
+    for case in (
+        get, post, streams, trailers, early, resumption, migration, rebinding, keys, chacha20, multiconnect
+    )
 }
 # The server asks for proof of the address.
 CASES["retry"] = get

@@ -115,8 +115,16 @@ def resumption():
     assert resumed == [False, True, True], f"resumed: {resumed}"
 
 
-# The server asks for proof of the address in the last case.
-CASES = {"get": get, "post": post, "streams": streams, "early": early, "resumption": resumption, "retry": get}
+def multiconnect():
+    for _ in range(20):
+        assert echo(1000).new_connections() == 1, "no new connection"
+
+
+CASES = {
+    case.__name__: case for case in (get, post, streams, early, resumption, multiconnect)
+}
+# The server asks for proof of the address.
+CASES["retry"] = get
 
 
 def run(name):

@@ -52,7 +52,7 @@ func main() {
 	}
 	cases := map[string]func(context.Context, *tls.Config) error{
 		"get": get, "post": post, "streams": streams, "trailers": trailers, "early": early, "resumption": resumption,
-		"migration": migration, "keys": post, "retry": get,
+		"migration": migration, "keys": post, "multiconnect": multiconnect, "retry": get,
 	}
 	for _, name := range flag.Args() {
 		run, known := cases[name]
@@ -225,6 +225,21 @@ func resumption(ctx context.Context, config *tls.Config) error {
 		c.close()
 		if resumed != expected {
 			return fmt.Errorf("resumed: %v instead of %v", resumed, expected)
+		}
+	}
+	return nil
+}
+
+func multiconnect(ctx context.Context, config *tls.Config) error {
+	for range 20 {
+		c, err := connect(ctx, config)
+		if err != nil {
+			return err
+		}
+		err = c.echo(ctx, pattern(1000))
+		c.close()
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -30,19 +30,21 @@ impl fmt::Display for Report {
     /// Writes the table as Markdown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.results.keys().map(Kind::to_string).collect();
-        writeln!(f, "| case | {} |", kinds.join(" | "))?;
-        writeln!(f, "|---|{}", "---|".repeat(kinds.len()))?;
+        writeln!(f, "| case | of the QUIC Interop Runner | {} |", kinds.join(" | "))?;
+        writeln!(f, "|---|---|{}", "---|".repeat(kinds.len()))?;
         for case in Case::ALL {
-            let cells: Vec<&str> = self
+            let cells: Vec<String> = self
                 .results
-                .values()
-                .map(|results| match results.get(&case) {
-                    None => "–",
-                    Some(Ok(())) => "yes",
-                    Some(Err(_)) => "**no**",
+                .iter()
+                .map(|(kind, results)| match results.get(&case) {
+                    None if kind.cases().contains(&case) => "not run".to_owned(),
+                    None => format!("cannot: {}", kind.cannot(case)),
+                    Some(Ok(())) => "passed".to_owned(),
+                    Some(Err(_)) => "**failed**".to_owned(),
                 })
                 .collect();
-            writeln!(f, "| `{case}` | {} |", cells.join(" | "))?;
+            let name = case.runner_name().unwrap_or("–");
+            writeln!(f, "| `{case}` | {name} | {} |", cells.join(" | "))?;
         }
         Ok(())
     }
@@ -58,7 +60,13 @@ mod tests {
         report.add(Kind::QuicGo, vec![(Case::Get, Ok(())), (Case::Post, Err("reset".into()))]);
         assert_eq!(report.failures(), ["quic-go: `post` failed: reset"]);
         let table = report.to_string();
-        for line in ["| case | quic-go |", "| `get` | yes |", "| `post` | **no** |", "| `keys` | – |"] {
+        for line in [
+            "| case | of the QUIC Interop Runner | quic-go |",
+            "| `get` | handshake | passed |",
+            "| `post` | transfer | **failed** |",
+            "| `keys` | keyupdate | not run |",
+            "| `rebinding` | rebind-port | cannot: it cannot change its socket unnoticed |",
+        ] {
             assert!(table.contains(line), "{table}");
         }
     }

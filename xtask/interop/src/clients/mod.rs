@@ -49,6 +49,10 @@ pub(crate) enum Case {
     Rebinding,
     /// New keys amid the connection.
     Keys,
+    /// The cipher ChaCha20-Poly1305.
+    Chacha20,
+    /// Many connections, one after another.
+    Multiconnect,
     /// A server that demands proof of the client's address.
     Retry,
 }
@@ -78,13 +82,30 @@ impl Kind {
         Ok(Client { kind: self, program })
     }
 
+    /// Returns why the client cannot run `case`, for a case that is not among its cases.
+    pub(crate) fn cannot(self, case: Case) -> &'static str {
+        match (self, case) {
+            (Self::Firefox, Case::Retry) => "it starts after half-open connections have ended",
+            (Self::Chromium | Self::Firefox, Case::Trailers) => "pages have no trailers",
+            (Self::Chromium | Self::Firefox, Case::Resumption | Case::Multiconnect) => {
+                "a page cannot open its connection anew"
+            }
+            (Self::Curl, Case::Trailers) => "it sends none by HTTP/3",
+            (Self::QuicGo, Case::Rebinding) => "it cannot change its socket unnoticed",
+            (_, Case::Chacha20) => "its ciphers of TLS 1.3 cannot be chosen",
+            (_, Case::Keys) => "it cannot be told to",
+            (_, Case::Migration | Case::Rebinding) => "it keeps its socket",
+            _ => "",
+        }
+    }
+
     /// Returns the cases that the client can run.
     pub(crate) fn cases(self) -> &'static [Case] {
-        use Case::{Early, Get, Keys, Migration, Post, Rebinding, Resumption, Retry, Streams, Trailers};
+        use Case::{Early, Get, Keys, Migration, Multiconnect, Post, Resumption, Retry, Streams, Trailers};
         match self {
-            Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Retry],
-            Self::Aioquic => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Rebinding, Keys, Retry],
-            Self::Curl => &[Get, Post, Streams, Early, Resumption, Retry],
+            Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Multiconnect, Retry],
+            Self::Aioquic => &Case::ALL,
+            Self::Curl => &[Get, Post, Streams, Early, Resumption, Multiconnect, Retry],
             Self::Chromium => &[Get, Post, Streams, Early, Retry],
             // Half-open connections, which make the product send Retry, end before this browser has started.
             Self::Firefox => &[Get, Post, Streams, Early],
@@ -105,7 +126,7 @@ impl fmt::Display for Kind {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Get,
         Self::Post,
         Self::Streams,
@@ -115,8 +136,29 @@ impl Case {
         Self::Migration,
         Self::Rebinding,
         Self::Keys,
+        Self::Chacha20,
+        Self::Multiconnect,
         Self::Retry,
     ];
+}
+
+impl Case {
+    /// Returns the name of the case at the QUIC Interop Runner, if it has this case.
+    pub(crate) fn runner_name(self) -> Option<&'static str> {
+        match self {
+            Self::Get => Some("handshake"),
+            Self::Post => Some("transfer"),
+            Self::Streams => Some("http3"),
+            Self::Resumption => Some("resumption"),
+            Self::Migration => Some("connectionmigration"),
+            Self::Rebinding => Some("rebind-port"),
+            Self::Keys => Some("keyupdate"),
+            Self::Chacha20 => Some("chacha20"),
+            Self::Multiconnect => Some("multiconnect"),
+            Self::Retry => Some("retry"),
+            Self::Trailers | Self::Early => None,
+        }
+    }
 }
 
 impl fmt::Display for Case {
@@ -146,6 +188,15 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_runs_a_case_or_has_a_reason() {
+        for kind in Kind::ALL {
+            for case in Case::ALL {
+                assert!(kind.cases().contains(&case) || !kind.cannot(case).is_empty(), "{kind} {case}");
+            }
+        }
+    }
 
     #[test]
     fn every_client_has_the_basic_cases() {
