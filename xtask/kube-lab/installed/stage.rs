@@ -319,12 +319,17 @@ pub(crate) fn https(node: NodePlan) -> SocketAddr {
 }
 
 /// Waits until `look` succeeds; panics with its last complaint.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    until_within(LIMIT, what, look)
+}
+
+/// Waits at most for `limit`, as [`until`].
+pub(crate) fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
-            Err(complaint) if began.elapsed() > LIMIT => panic!("waited {LIMIT:?} until {what}: {complaint}"),
+            Err(complaint) if began.elapsed() > limit => panic!("waited {limit:?} until {what}: {complaint}"),
             Err(_) => std::thread::sleep(LOOK),
         }
     }

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::pods,
-    stage::{Scope, Stage, until},
+    stage::{Scope, Stage, until, until_within},
 };
 
 const GROUP: &str = "gateway.networking.k8s.io";
@@ -170,7 +170,12 @@ fn writes(stage: &Stage) -> BTreeMap<String, u64> {
 
 /// Returns the same numbers once they stay as they are.
 fn settled(stage: &Stage) -> BTreeMap<String, u64> {
-    until("no status is written", || {
+    settled_within(stage, Duration::from_secs(120))
+}
+
+/// The same, for as many objects as need more time.
+fn settled_within(stage: &Stage, limit: Duration) -> BTreeMap<String, u64> {
+    until_within(limit, "no status is written", || {
         let before = writes(stage);
         std::thread::sleep(QUIET);
         let now = writes(stage);

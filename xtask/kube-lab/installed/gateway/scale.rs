@@ -1,6 +1,7 @@
 //! Many routes of ListenerSets: start, memory, and the time until a changed route is served, in quiet and while all others
 //! churn, beside that of a changed Ingress. `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more
-//! ListenerSets, `XDP_INGRESS_CHANGES=200` more changes.
+//! ListenerSets, `XDP_INGRESS_CHANGES=200` more changes, and `XDP_INGRESS_CHURN=50` other routes churn each second, in place of
+//! as many as the API server takes.
 
 use std::{
     collections::BTreeMap,
@@ -29,6 +30,9 @@ use crate::{
 
 /// Ingress and its class, for comparison.
 const INGRESS: &str = "gateway-scale";
+/// Limit until all statuses are written: two minutes, and more for each object, of which the API server takes some 200 a second.
+const STATUSES: Duration = Duration::from_secs(120);
+const STATUS: Duration = Duration::from_millis(20);
 /// Changes of routes at a time while they churn.
 const CHURNING: usize = 4;
 /// Pause between two requests.
@@ -107,13 +111,18 @@ impl Routes<'_> {
         Ok(times)
     }
 
-    /// Changes the second half of the routes, one after the other, until the end of `stopped`. Returns the number of changes.
-    async fn churn(&self, stopped: &AtomicBool) -> anyhow::Result<u64> {
+    /// Changes the second half of the routes, one after the other, until the end of `stopped`: so many a second, or without a
+    /// pause if `rate` is 0. Returns the number of changes.
+    async fn churn(&self, stopped: &AtomicBool, rate: u32) -> anyhow::Result<u64> {
         let routes = &api(self.scope, "HTTPRoute").await?;
         let (next, half) = (AtomicU64::new(0), self.count / 2);
+        let pause = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
+        let began = tokio::time::Instant::now();
         let one = async || {
             while !stopped.load(Relaxed) {
-                let turn = usize::try_from(next.fetch_add(1, Relaxed))?;
+                let turn = next.fetch_add(1, Relaxed);
+                tokio::time::sleep_until(began + pause.saturating_mul(u32::try_from(turn)?)).await;
+                let turn = usize::try_from(turn)?;
                 put(routes, &self.route(half + turn % (self.count - half), 1 + turn / (self.count - half))).await?;
             }
             anyhow::Ok(())
@@ -147,19 +156,20 @@ fn many_routes_are_read_soon_and_changed_soon_also_while_others_churn() {
     let count = number("XDP_INGRESS_ROUTES", 200).max(2);
     let sets = number("XDP_INGRESS_LISTENER_SETS", 20);
     let changes = number("XDP_INGRESS_CHANGES", 20);
+    let churn = u32::try_from(number("XDP_INGRESS_CHURN", 0)).expect("XDP_INGRESS_CHURN is a small number");
     let routes = Routes { scope: &scope, count, sets };
     routes.write().expect("all are written");
     let product = Product::start(&scope, &lab).expect("it starts");
     println!("ready {:?} after its start, RSS {} MB", product.ready, product.resident());
     let control = stage.cluster.control().expect("the control plane's namespace");
     // Statuses are written meanwhile, which costs the API server, not the process, most of the time.
-    super::settled(stage);
+    super::settled_within(stage, STATUSES + STATUS * u32::try_from(count + sets).expect("a small number"));
     let quiet = control.run(|| block_on(routes.changes(1..1 + changes))).expect("changes are seen");
     let stopped = AtomicBool::new(false);
     let (churned, under_churn) = std::thread::scope(|threads| {
         let churning = threads.spawn(|| {
             let began = Instant::now();
-            let count = control.run(|| block_on(routes.churn(&stopped)))?;
+            let count = control.run(|| block_on(routes.churn(&stopped, churn)))?;
             anyhow::Ok((count, began.elapsed()))
         });
         let times = control.run(|| block_on(routes.changes(1 + changes..1 + 2 * changes)));
