@@ -80,8 +80,13 @@ pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, p
     let usual_ways = if floods.iter().all(|senders| senders.is_quic()) { &WAYS_OF_QUIC[..] } else { &WAYS };
     let mut ways = if options.ways.is_empty() { usual_ways.to_vec() } else { options.ways.clone() };
     // Floods of QUIC are judged by one that XDP drops.
-    if floods.iter().any(|senders| senders.is_quic()) && !floods.contains(&Senders::QuicDenied) {
-        floods.push(Senders::QuicDenied);
+    if floods.iter().any(|senders| senders.is_quic()) {
+        if !floods.contains(&Senders::QuicDenied) {
+            floods.push(Senders::QuicDenied);
+        }
+        if !ways.contains(&DENYING) {
+            ways.push(DENYING);
+        }
     }
     // SYN cookies are judged by it.
     if ways.iter().any(|way| way.has_cookies()) && !ways.contains(&COUNTED) {

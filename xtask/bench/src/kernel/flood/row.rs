@@ -75,7 +75,8 @@ impl Row {
                 | (Way::Limiting, Senders::Few)
                 | (Way::Answering | Way::AnsweringAndLimiting, Senders::Many | Senders::ManyV6)
                 | (Way::AnsweringAndLimiting, Senders::Mixed)
-        ) || matches!(self.way, Way::Limiting | Way::Denying) && self.senders.is_quic()
+                | (Way::Limiting | Way::Denying, Senders::QuicMany | Senders::QuicOne | Senders::QuicUnknown)
+        )
     }
 
     pub(super) fn verdict(&self) -> Verdict {
@@ -207,6 +208,8 @@ mod tests {
             (Way::AnsweringByDefault, Senders::Many, false),
             (Way::Denying, Senders::QuicUnknown, true),
             (Way::Counted, Senders::QuicUnknown, false),
+            // The flood that the others are compared to.
+            (Way::Denying, Senders::QuicDenied, false),
         ] {
             let row = row(way, senders, 0.1, 9.0);
             assert_eq!(row.is_promised(), is_promised, "{row}");
