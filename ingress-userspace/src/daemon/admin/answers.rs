@@ -6,7 +6,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use ingress_cli::counters;
 use ingress_common::{NicNet, Traffic};
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::{runtime::Handle, sync::Semaphore, task::spawn_blocking};
 
 use super::{
     AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach,
@@ -14,6 +14,7 @@ use super::{
     body::AdminBody,
     dashboard, metrics,
     stream::{EventStream, Viewers},
+    text_stream::TextStream,
 };
 
 /// Handler for requests to this process.
@@ -27,10 +28,14 @@ pub(crate) struct Answers {
     viewers: Viewers,
     /// Turns of the requests and events that are made on another thread.
     turns: Arc<Semaphore>,
+    /// Places of the scrapes that are sent at once.
+    scrapes: Arc<Semaphore>,
 }
 
 /// Number of answers and events that are made at once on another thread.
 const TURNS: usize = 1;
+/// Number of scrapes that are sent at once. Each has a reading of all values, some 600 bytes for a host.
+const SCRAPES: usize = 4;
 
 /// List of all paths, for the 404 response.
 const PATHS: &str =
@@ -42,7 +47,8 @@ impl Answers {
     /// Returns a handler with all values from `source`, and with the dashboard.
     pub(crate) fn new(source: Arc<dyn AdminSource>, metrics: Metrics) -> Self {
         let turns = Arc::new(Semaphore::new(TURNS));
-        Self { source, metrics, has_dashboard: true, viewers: Viewers::default(), turns }
+        let scrapes = Arc::new(Semaphore::new(SCRAPES));
+        Self { source, metrics, has_dashboard: true, viewers: Viewers::default(), turns, scrapes }
     }
 
     /// Opens a stream of the events that `make` returns, one each second.
@@ -84,10 +90,7 @@ impl Answers {
             // Requests are answered only once everything except the configuration is ready.
             "/startz" => verdict("started", Ok(())),
             "/readyz" => verdict("ready", source.ready()),
-            "/metrics" if self.metrics != Metrics::Off => match metrics::encode(source, self.metrics) {
-                Ok(body) => typed(StatusCode::OK, metrics::CONTENT_TYPE, body),
-                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-            },
+            "/metrics" if self.metrics != Metrics::Off => self.scrape(),
             "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
             "/totals" => typed(StatusCode::OK, "application/json", counters::totals(source.totals()).to_string()),
             "/interfaces" => typed(StatusCode::OK, "application/json", interfaces(source).to_string()),
@@ -97,6 +100,21 @@ impl Answers {
             path if dashboard::is_below(path) => text(StatusCode::NOT_FOUND, DASHBOARD_OFF.into()),
             _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
         }
+    }
+
+    /// Returns the metrics. With many hosts their text is longer than everything else that this process holds, so it is
+    /// made while the client reads it.
+    fn scrape(&self) -> Response<AdminBody> {
+        let (source, metrics, turns) = (Arc::clone(&self.source), self.metrics, Arc::clone(&self.turns));
+        let body = TextStream::new(Arc::clone(&self.scrapes), move |writer| {
+            let reading = {
+                // The semaphore is never closed.
+                let _turn = Handle::current().block_on(turns.acquire());
+                metrics::Reading::of(&*source, metrics)
+            };
+            reading.encode(writer)
+        });
+        response(StatusCode::OK, metrics::CONTENT_TYPE, AdminBody::Text(body))
     }
 }
 
@@ -138,7 +156,11 @@ fn text(status: StatusCode, body: String) -> Response<AdminBody> {
 }
 
 pub(super) fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<AdminBody> {
-    let mut response = Response::new(AdminBody::whole(body));
+    response(status, content_type, AdminBody::whole(body))
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: AdminBody) -> Response<AdminBody> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response

@@ -1,7 +1,6 @@
-//! Bodies of responses: a whole text, or a stream of events.
+//! Bodies of responses: a whole text, one in pieces, or a stream of events.
 
 use std::{
-    convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -10,12 +9,16 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
-use super::stream::EventStream;
+use super::{
+    stream::EventStream,
+    text_stream::{TextStream, Unfinished},
+};
 
 /// Body of a response of the admin address.
 #[derive(Debug)]
 pub(crate) enum AdminBody {
     Whole(Full<Bytes>),
+    Text(TextStream),
     /// Boxed, because it is large and rare.
     Events(Box<EventStream>),
 }
@@ -32,11 +35,12 @@ impl AdminBody {
 
 impl Body for AdminBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Unfinished;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unfinished>>> {
         match self.get_mut() {
-            Self::Whole(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Text(text) => text.poll_chunk(cx).map_ok(Frame::data),
             Self::Events(events) => events.poll_event(cx).map(|event| Some(Ok(Frame::data(event?)))),
         }
     }
@@ -44,14 +48,14 @@ impl Body for AdminBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(body) => body.is_end_stream(),
-            Self::Events(_) => false,
+            Self::Text(_) | Self::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(body) => body.size_hint(),
-            Self::Events(_) => SizeHint::default(),
+            Self::Text(_) | Self::Events(_) => SizeHint::default(),
         }
     }
 }

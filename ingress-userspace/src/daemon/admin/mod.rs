@@ -29,6 +29,7 @@ mod socket;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod text_stream;
 
 use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -62,6 +63,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 /// Maximum concurrent connections, enough for a scraper and a few people. Further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Time after which a connection whose client reads nothing is closed by the kernel.
+const STALLED_MAX: Duration = Duration::from_secs(60);
 
 /// Source of all shown values, implemented where all parts are known.
 pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
@@ -332,6 +336,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let stream = listener.accept().await?.0;
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(STALLED_MAX))?;
                 let reach = Reach::of(&stream);
                 connections.spawn(converse(stream, reach, answers))
             }

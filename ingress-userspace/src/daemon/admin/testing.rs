@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
 use ingress_common::{HostL7, HostNet, NicNet, RawHostId, Traffic};
 use ingress_control::{ObjectRef, Origin, Outcome, Reason, Translation};
 use ingress_datapath::{ClientLimits, LimitedClient};
@@ -224,10 +225,11 @@ pub(super) fn ask(answers: &Answers, method: Method, path: &str) -> (u16, String
 /// Returns status and body of an answer that is complete.
 pub(super) fn collect(response: Response<AdminBody>) -> (u16, String) {
     let status = response.status().as_u16();
-    let mut body = std::pin::pin!(response.into_body());
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let frame = http_body::Body::poll_frame(body.as_mut(), &mut cx);
-    let std::task::Poll::Ready(frame) = frame else { panic!("a full body is there at once") };
-    let data = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+    // The test may be within a runtime.
+    let body = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(response.into_body().collect()).expect("a complete body").to_bytes()
+    });
+    let data = body.join().expect("no panic");
     (status, String::from_utf8(data.to_vec()).expect("text"))
 }

@@ -36,38 +36,47 @@ use super::{
 /// Media type of OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Encodes the current metrics of `source` as text.
-///
-/// # Errors
-/// Never fails in practice: the encoder writes to memory.
-pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<String, fmt::Error> {
-    let process = ProcessState::read();
-    let mut registry = Registry::default();
-    registry.sub_registry_with_prefix("xdp_ingress").register_collector(Box::new(Scrape {
-        hosts: (metrics == Metrics::All).then(|| source.hosts()),
-        meters: if metrics == Metrics::All { source.meters() } else { Vec::new() },
-        upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
-        totals: source.totals(),
-        denied: source.denied(),
-        interfaces: source.interfaces(),
-        control: source.control(),
-        status: source.status(),
-        proxy: source.proxy(),
-        http3: source.http3(),
-        syn_cookies: source.syn_cookies(),
-        refused_gateway_datagrams: source.refused_gateway_datagrams(),
-        ready: source.ready().is_ok(),
-        panics: ingress_panics::count(),
-        workers: source.worker_connections(),
-        problems: problems(source),
-        worker_cpu: process.as_ref().map(|process| process.workers.clone()).unwrap_or_default(),
-        certificates: source.certificates().shown(metrics),
-        fills: source.fills(),
-    }));
-    registry.register_collector(Box::new(ProcessMetrics(process)));
-    let mut out = String::new();
-    text::encode(&mut out, &registry)?;
-    Ok(out)
+/// A reading of all values, to be encoded.
+#[derive(Debug)]
+pub(super) struct Reading(Registry);
+
+impl Reading {
+    /// Reads the current values of `source`. With many hosts, this takes milliseconds.
+    pub(super) fn of(source: &dyn AdminSource, metrics: Metrics) -> Self {
+        let process = ProcessState::read();
+        let mut registry = Registry::default();
+        registry.sub_registry_with_prefix("xdp_ingress").register_collector(Box::new(Scrape {
+            hosts: (metrics == Metrics::All).then(|| source.hosts()),
+            meters: if metrics == Metrics::All { source.meters() } else { Vec::new() },
+            upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
+            totals: source.totals(),
+            denied: source.denied(),
+            interfaces: source.interfaces(),
+            control: source.control(),
+            status: source.status(),
+            proxy: source.proxy(),
+            http3: source.http3(),
+            syn_cookies: source.syn_cookies(),
+            refused_gateway_datagrams: source.refused_gateway_datagrams(),
+            ready: source.ready().is_ok(),
+            panics: ingress_panics::count(),
+            workers: source.worker_connections(),
+            problems: problems(source),
+            worker_cpu: process.as_ref().map(|process| process.workers.clone()).unwrap_or_default(),
+            certificates: source.certificates().shown(metrics),
+            fills: source.fills(),
+        }));
+        registry.register_collector(Box::new(ProcessMetrics(process)));
+        Self(registry)
+    }
+
+    /// Writes the values as text.
+    ///
+    /// # Errors
+    /// Fails if `out` does.
+    pub(super) fn encode(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        text::encode(out, &self.0)
+    }
 }
 
 /// Counts the problems by reason. Remarks about functions that are all in effect are none.
