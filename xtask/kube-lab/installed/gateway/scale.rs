@@ -1,21 +1,26 @@
 //! Many routes of ListenerSets: start, memory, and the time until a changed route is served, in quiet and while all others
-//! churn, beside that of a changed Ingress. `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more
+//! churn, beside that of a changed Ingress and beside the time until a mere watch of the API server shows the change. `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more
 //! ListenerSets, `XDP_INGRESS_CHANGES=200` more changes, and `XDP_INGRESS_CHURN=50` other routes churn each second, in place of
 //! as many as the API server takes.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use futures_util::TryStreamExt as _;
 use ingress_lab::{
     Lab,
     client::{Ask, Connection, Protocol, Trust, block_on},
 };
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::Api;
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -89,26 +94,48 @@ impl Routes<'_> {
         Ok(())
     }
 
-    /// Returns the times from the API server's answers to changes until a request sees them: of routes, and in turn of
-    /// Ingresses.
-    async fn changes(&self, states: std::ops::Range<usize>) -> anyhow::Result<[Vec<Duration>; 2]> {
+    /// Makes changes while the API server shows them to a watch, too.
+    async fn changes(&self, states: std::ops::Range<usize>) -> anyhow::Result<Changes> {
+        let routes = &api(self.scope, "HTTPRoute").await?;
+        let shown = Shown::default();
+        tokio::select! {
+            changes = self.timed(routes, &shown, states) => changes,
+            ended = watch(routes, &shown) => Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("the watch has ended"))),
+        }
+    }
+
+    async fn timed(
+        &self,
+        routes: &Api<DynamicObject>,
+        shown: &Shown,
+        states: std::ops::Range<usize>,
+    ) -> anyhow::Result<Changes> {
         let Self { scope, count, .. } = self;
-        let routes = &api(scope, "HTTPRoute").await?;
         let ingresses: &Api<Ingress> = &scope.stage.api(&scope.name).await?;
-        let mut times = [Vec::new(), Vec::new()];
+        let mut changes = Changes::default();
+        // The watch begins.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         for state in states {
             // The first routes do not churn.
             let number = state % (count / 2).max(1);
             let host = self.host(number, state);
-            times[0].push(seen(&host, put(routes, &self.route(number, state))).await?);
+            let (answered, took) = seen(&host, put(routes, &self.route(number, state))).await?;
+            changes.routes.push(took);
+            let mut at = None;
+            while at.is_none() {
+                ensure!(answered.elapsed() < Duration::from_secs(60), "a watch does not show `{host}`");
+                tokio::time::sleep(LOOK).await;
+                at = shown.borrow_mut().remove(&host);
+            }
+            changes.watched.extend(at.map(|at| at.saturating_duration_since(answered)));
             let host = format!("i{state}.ingress.test");
             let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
             let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
             let spec = json!({"ingressClassName": INGRESS, "rules": [{"host": host, "http": {"paths": paths}}]});
             let write = async { Ok(Stage::put(ingresses, "i", &spec).await.map(drop)?) };
-            times[1].push(seen(&host, write).await?);
+            changes.ingresses.push(seen(&host, write).await?.1);
         }
-        Ok(times)
+        Ok(changes)
     }
 
     /// Changes the second half of the routes, one after the other, until the end of `stopped`: so many a second, or without a
@@ -132,9 +159,38 @@ impl Routes<'_> {
     }
 }
 
-/// Makes a change, and returns the time from its end until a request for the host is answered by the rule: the endpoint
-/// refuses connections, so 502 says that the host is known.
-async fn seen(host: &str, change: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+/// Times from the API server's answers to changes until they are seen.
+#[derive(Default)]
+struct Changes {
+    /// By requests, for changes of HTTPRoutes.
+    routes: Vec<Duration>,
+    /// By requests, for changes of an Ingress in turn with those.
+    ingresses: Vec<Duration>,
+    /// By a watch that does nothing else, for the same changes of HTTPRoutes. Zero: before the answer.
+    watched: Vec<Duration>,
+}
+
+/// When a watch first showed an HTTPRoute with this host.
+type Shown = RefCell<BTreeMap<String, Instant>>;
+
+/// Notes when a watch of the API server shows a host.
+async fn watch(routes: &Api<DynamicObject>, shown: &Shown) -> anyhow::Result<()> {
+    let version = routes.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
+    let from = version.context("a list without a version")?;
+    let mut events = std::pin::pin!(routes.watch(&WatchParams::default(), &from).await?);
+    while let Some(event) = events.try_next().await? {
+        if let WatchEvent::Modified(route) = event
+            && let Some(host) = route.data["spec"]["hostnames"][0].as_str()
+        {
+            shown.borrow_mut().entry(host.to_owned()).or_insert_with(Instant::now);
+        }
+    }
+    Ok(())
+}
+
+/// Makes a change, and returns when it was answered, and the time from then until a request for the host is answered by the
+/// rule: the endpoint refuses connections, so 502 says that the host is known.
+async fn seen(host: &str, change: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<(Instant, Duration)> {
     let ask = Ask::get(host, "/");
     let mut connection = Connection::open(HTTP, Protocol::Http1, host, &Trust::none()).await?;
     change.await?;
@@ -143,7 +199,7 @@ async fn seen(host: &str, change: impl Future<Output = anyhow::Result<()>>) -> a
         ensure!(written.elapsed() < Duration::from_secs(60), "`{host}` is not served");
         tokio::time::sleep(LOOK).await;
     }
-    Ok(written.elapsed())
+    Ok((written, written.elapsed()))
 }
 
 #[test]
@@ -178,13 +234,14 @@ fn many_routes_are_read_soon_and_changed_soon_also_while_others_churn() {
     });
     let (churned, took) = churned;
     println!("{churned} changes of other routes in {took:?}");
-    for (when, times) in BTreeMap::from([("in quiet", quiet), ("while others churn", under_churn)]) {
-        for (kind, mut times) in ["HTTPRoute", "Ingress"].into_iter().zip(times) {
-            println!(
-                "{when}, a change of an {kind} is served after its write is answered: median {:?}, p99 {:?}",
-                quantile(&mut times, 0.5),
-                quantile(&mut times, 0.99)
-            );
+    for (when, Changes { routes, ingresses, watched }) in [("in quiet", quiet), ("while others churn", under_churn)] {
+        for (what, mut times) in [
+            ("a change of an HTTPRoute is served", routes),
+            ("a mere watch shows it", watched),
+            ("a change of an Ingress is served", ingresses),
+        ] {
+            let (median, late) = (quantile(&mut times, 0.5), quantile(&mut times, 0.99));
+            println!("{when}, {what} after its write is answered: median {median:?}, p99 {late:?}");
         }
     }
     println!("RSS {} MB at last", product.resident());

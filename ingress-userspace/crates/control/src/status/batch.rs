@@ -1,36 +1,30 @@
 //! Sends writes of statuses, several at a time, and tells failures of one object from those of the server or of the
 //! role. It does not decide which statuses are written.
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
-use tokio::sync::Semaphore;
-
 use super::{
     WriteResult,
     access::{RequestFailure, RetryLog},
+    budget::{CONCURRENT, WriteBudget},
     handle::StatusCounters,
 };
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 
-/// Maximum number of concurrent writes of all parts: one client must not keep an API server busy.
-pub(super) const CONCURRENT: usize = 8;
-/// Maximum number of writes before the plan is made again.
-pub(super) const ROUND: usize = 64;
 /// Writes of one batch that may be forbidden before the rest is given up for now.
 pub(super) const REFUSED_MAX: usize = 8;
 
-/// Sends all writes, each with a permit of `budget`. `note` receives those that succeeded, and those that failed because
+/// Sends all writes, each with a place of `budget`. `note` receives those that succeeded, and those that failed because
 /// of their object alone, which are not to be sent again as they are before some time has passed. Returns the failure
 /// because of which the rest was given up, or which all writes met.
 pub(super) async fn send_all<'w, W, T>(
     writes: Vec<BoxFuture<'w, (W, Result<T, RequestFailure>)>>,
-    budget: &'w Semaphore,
+    budget: &'w WriteBudget,
     stats: &StatusCounters,
     retry_log: &mut RetryLog,
     mut note: impl FnMut(W, Result<T, RequestFailure>) + Send,
 ) -> Option<RequestFailure> {
     let permitted = |write: BoxFuture<'w, _>| {
         let permitted = async move {
-            // The semaphore is never closed.
-            let _permit = budget.acquire().await.ok();
+            let _place = budget.place().await;
             write.await
         };
         permitted.boxed()

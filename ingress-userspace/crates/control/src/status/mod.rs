@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
     time::{Instant, timeout_at},
 };
@@ -33,6 +33,7 @@ mod access;
 mod address_watcher;
 mod addresses;
 mod batch;
+mod budget;
 mod election;
 mod events;
 pub(crate) mod field_owners;
@@ -50,6 +51,7 @@ pub use addresses::{Address, InvalidAddress, NodeAddresses, Publish};
 pub use handle::{Results, StatusCounters, StatusHandle, WriteResult};
 pub use options::{Leadership, Options, Updates};
 
+use budget::{Churn, WriteBudget};
 use election::LeaderState;
 use input::StatusInput;
 
@@ -62,6 +64,7 @@ pub(super) struct StatusTask {
     /// The field manager of this controller's entries.
     manager: Arc<str>,
     input: Option<watch::Sender<Arc<StatusInput>>>,
+    churn: Arc<Churn>,
     running: JoinSet<()>,
 }
 
@@ -78,22 +81,25 @@ impl StatusTask {
                 let client = source::kube::connect(config, &Contact::default()).await?;
                 Ok(Self::with_client(client, options.clone()))
             }
-            _ => Ok(Self { manager: Arc::default(), input: None, running: JoinSet::new() }),
+            _ => Ok(Self { manager: Arc::default(), input: None, churn: Arc::default(), running: JoinSet::new() }),
         }
     }
 
     fn with_client(client: Client, options: Options) -> Self {
         let (input, receiver) = watch::channel(Arc::default());
-        let manager = manager(&options.controller).into();
+        let (manager, churn) = (manager(&options.controller).into(), Arc::default());
         let mut running = JoinSet::new();
-        running.spawn(vital(run(client, options, receiver)));
-        Self { manager, input: Some(input), running }
+        running.spawn(vital(run(client, options, receiver, Arc::clone(&churn))));
+        Self { manager, input: Some(input), churn, running }
     }
 
     /// Hands over the state served now, which replaces any earlier input. `received` is the time at which this process
     /// received the first change of it, if the translation has changed.
     pub(super) fn update(&self, cluster: &Cluster, translation: &Translation, received: Option<Instant>) {
         if let Some(sender) = &self.input {
+            if received.is_some() {
+                self.churn.note(Instant::now());
+            }
             let input = StatusInput::new(cluster, translation, &self.manager).received_at(received);
             sender.send_replace(Arc::new(input));
         }
@@ -121,7 +127,7 @@ pub(super) fn concerns(change: &Change) -> bool {
 
 /// Runs the leader election; writes statuses and events while leading. Returns when the input ends or the handle
 /// signals to leave.
-async fn run(client: Client, options: Options, input: watch::Receiver<Arc<StatusInput>>) {
+async fn run(client: Client, options: Options, input: watch::Receiver<Arc<StatusInput>>, churn: Arc<Churn>) {
     let handle = Arc::clone(&options.handle);
     let (sender, leader_state) = watch::channel(LeaderState::Out);
     let mut elector = lease::LeaderElector::new(&client, &options, sender);
@@ -130,7 +136,7 @@ async fn run(client: Client, options: Options, input: watch::Receiver<Arc<Status
         () = handle.left() => {}
         () = ended(input.clone()) => {}
         () = elector.run() => {}
-        () = serve_terms(&client, &options, &input, leader_state.clone()) => {}
+        () = serve_terms(&client, &options, &input, &churn, leader_state.clone()) => {}
         () = gateway::answer(options::asked_at(&options), input.clone()) => {}
     }
     handle.stats().set_leader(false);
@@ -153,7 +159,8 @@ async fn farewell(client: &Client, options: &Options, known: &StatusInput) {
     if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
         return;
     }
-    let budget = &Semaphore::new(batch::CONCURRENT);
+    // In a hurry.
+    let budget = &WriteBudget::new(&Arc::default());
     tokio::join!(writer::clear(client, options, budget, known), gateway::clear(client, options, budget, known));
 }
 
@@ -167,6 +174,7 @@ async fn serve_terms(
     client: &Client,
     options: &Options,
     input: &watch::Receiver<Arc<StatusInput>>,
+    churn: &Arc<Churn>,
     mut leader_state: watch::Receiver<LeaderState>,
 ) {
     // The sender belongs to the elector, which outlives this future.
@@ -176,16 +184,16 @@ async fn serve_terms(
             // Polled first at every step, so that no write begins after the end of the term.
             biased;
             () = election::out_of_office(&mut leader_state) => {}
-            () = serve_term(client, options, input) => {}
+            () = serve_term(client, options, input, churn) => {}
         }
         options.handle.stats().set_leader(false);
     }
 }
 
 /// Writes until the future is dropped.
-async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
+async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>, churn: &Arc<Churn>) {
     let (sender, addresses) = watch::channel(None);
-    let budget = &Semaphore::new(batch::CONCURRENT);
+    let budget = &WriteBudget::new(churn);
     let statuses = async {
         if options.updates == Updates::Never {
             std::future::pending::<()>().await;

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, sleep},
 };
 
@@ -17,7 +17,8 @@ use super::{
     Options,
     access::{Permission, RequestFailure, RetryLog, ask},
     addresses::Address,
-    batch::{ROUND, send_all},
+    batch::send_all,
+    budget::WriteBudget,
     input::{ManagedIngress, ManagedState, StatusInput},
     options::{manager, request_timeout},
     plan::{RecentWrites, StatusEntry, StatusPlan, Write, plan, wanted},
@@ -34,7 +35,7 @@ const PATCH: Permission = Permission {
 pub(super) async fn keep(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
 ) {
@@ -64,7 +65,7 @@ pub(super) async fn keep(
             }
             continue;
         }
-        writes.truncate(ROUND);
+        writes.truncate(budget.round());
         if let Some(pause) = write_all(client, options, budget, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }
@@ -76,7 +77,7 @@ pub(super) async fn keep(
 async fn write_all(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     writes: Vec<Write>,
     ledger: &mut RecentWrites,
     retry_log: &mut RetryLog,
@@ -111,7 +112,7 @@ async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) ->
 }
 
 /// Clears the statuses that show this controller, when no replica remains to serve them.
-pub(super) async fn clear(client: &Client, options: &Options, budget: &Semaphore, known: &StatusInput) {
+pub(super) async fn clear(client: &Client, options: &Options, budget: &WriteBudget, known: &StatusInput) {
     let nothing: Arc<[StatusEntry]> = Arc::default();
     // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
     let managed_ingresses: Vec<ManagedIngress> = known

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, sleep},
 };
 
@@ -26,7 +26,8 @@ use crate::{
     status::{
         Options,
         access::{Permission, RequestFailure, RetryLog, ask},
-        batch::{ROUND, send_all},
+        batch::send_all,
+        budget::WriteBudget,
         input::StatusInput,
         options::{manager, request_timeout},
     },
@@ -86,7 +87,7 @@ struct Plan {
 pub(in crate::status) async fn keep(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     mut input: watch::Receiver<Arc<StatusInput>>,
 ) {
     if !options.gateway_services {
@@ -111,7 +112,7 @@ pub(in crate::status) async fn keep(
             }
             continue;
         }
-        writes.truncate(ROUND);
+        writes.truncate(budget.round());
         if let Some(pause) = write_all(client, options, budget, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }
@@ -151,7 +152,7 @@ fn service_name(gateway: &str) -> String {
 async fn write_all(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     writes: Vec<Wanted>,
     ledger: &mut Ledger,
     retry_log: &mut RetryLog,

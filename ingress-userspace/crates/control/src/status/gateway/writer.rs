@@ -13,10 +13,7 @@ use kube::{
     core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     addresses::shown,
@@ -36,7 +33,8 @@ use crate::{
         Options,
         access::{Permission, RequestFailure, RetryLog, ask},
         addresses::Address,
-        batch::{ROUND, send_all},
+        batch::send_all,
+        budget::WriteBudget,
         input::StatusInput,
         options::{asked_at, manager, request_timeout},
     },
@@ -58,7 +56,7 @@ pub(in crate::status) fn bears_status(kind: Kind) -> bool {
 pub(in crate::status) async fn keep(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     input: watch::Receiver<Arc<StatusInput>>,
     addresses: watch::Receiver<Option<Vec<Address>>>,
 ) {
@@ -75,7 +73,7 @@ pub(in crate::status) async fn keep(
 async fn keep_as_planned(
     client: &Client,
     options: &Options,
-    budget: &Semaphore,
+    budget: &WriteBudget,
     mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
     shared: Option<&SharedInquiry>,
@@ -100,7 +98,7 @@ async fn keep_as_planned(
             addresses: of_gateways.as_deref(),
             paused: &access.paused,
             interval: options.interval,
-            round: ROUND,
+            round: budget.round(),
             received,
             now: Instant::now(),
             time: wall_clock(),
@@ -143,7 +141,7 @@ async fn decided(shared: Option<&SharedInquiry>) {
 }
 
 /// Removes the addresses of Gateways that have none of their own, when no replica remains to serve them.
-pub(in crate::status) async fn clear(client: &Client, options: &Options, budget: &Semaphore, known: &StatusInput) {
+pub(in crate::status) async fn clear(client: &Client, options: &Options, budget: &WriteBudget, known: &StatusInput) {
     let circumstances = Circumstances {
         addresses: Some(&[]),
         paused: &BTreeMap::new(),
@@ -228,7 +226,7 @@ impl Access {
         &mut self,
         client: &Client,
         options: &Options,
-        budget: &Semaphore,
+        budget: &WriteBudget,
         writes: Vec<Write>,
         ledger: &mut Ledger,
     ) {

@@ -234,9 +234,9 @@ async fn writes_of_all_kinds_share_a_budget() {
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
     let (_a, _) = replica(&server, "a", Arc::new(StatusInput::new(&cluster, &translation, &MANAGER.into())));
-    server.until("patch ", batch::CONCURRENT).await;
+    server.until("patch ", budget::CONCURRENT).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(writes(&server).len(), batch::CONCURRENT, "before the first time limit");
+    assert_eq!(writes(&server).len(), budget::CONCURRENT, "before the first time limit");
 }
 
 #[tokio::test(start_paused = true)]
