@@ -14,14 +14,16 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// A client with the packages that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Python {
-    /// Directory of the client below that of this package, with `client.py` and `requirements.txt`.
-    directory: &'static str,
+    /// Name of the client, and of the file with its requirements.
+    name: &'static str,
+    /// Program of the client.
+    program: &'static str,
     /// Package that the client imports.
     package: &'static str,
 }
 
-pub(super) const AIOQUIC: Python = Python { directory: "aioquic", package: "aioquic" };
-pub(super) const CURL: Python = Python { directory: "curl", package: "curl_cffi" };
+pub(super) const AIOQUIC: Python = Python { name: "aioquic", program: "aioquic_client.py", package: "aioquic" };
+pub(super) const CURL: Python = Python { name: "curl", program: "curl_client.py", package: "curl_cffi" };
 
 impl Python {
     /// Returns the directory with the packages; fetches them if they are missing.
@@ -32,7 +34,8 @@ impl Python {
     /// Returns the command of the client, without arguments.
     pub(super) fn command(self, packages: &Path) -> Command {
         let mut command = Command::new("python3");
-        command.arg(self.file("client.py")).env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.arg(file(self.program)).args(["--library", self.package]);
+        command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 
@@ -48,10 +51,11 @@ impl Python {
             let mut pip = Command::new("python3");
             pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--require-hashes"]);
             pip.args(["--no-compile", "--root-user-action", "ignore", "--target"]).arg(staging);
-            pip.arg("-r").arg(self.file("requirements.txt"));
+            pip.arg("-r").arg(self.requirements());
             process::run_shown(&format!("fetching {package}"), &mut pip, LIMIT)?;
             // Wheels of this machine, for this Python.
-            process::capture(self.command(staging).arg("--help")).map(drop)
+            process::capture(self.command(staging).args(["--address", "[::1]:0", "--name", "", "--roots", ""]))
+                .map(drop)
         });
         place.map(drop).with_context(|| format!("cannot get {package}; its wheels need Python 3.11 or 3.13 with pip"))
     }
@@ -60,11 +64,16 @@ impl Python {
     fn dir_name(self) -> Result<String> {
         let python =
             process::capture(Command::new("python3").args(["-c", "import sys; print(sys.implementation.cache_tag)"]))?;
-        let hash = sha256_file(&self.file("requirements.txt"))?;
-        Ok(format!("interop-{}-{hash:.16}-{python}", self.directory))
+        let hash = sha256_file(&self.requirements())?;
+        Ok(format!("interop-{}-{hash:.16}-{python}", self.name))
     }
 
-    fn file(self, name: &str) -> PathBuf {
-        workspace::root().join("xtask/interop").join(self.directory).join(name)
+    fn requirements(self) -> PathBuf {
+        file(&format!("{}.txt", self.name))
     }
+}
+
+/// Returns a file of the clients in Python.
+fn file(name: &str) -> PathBuf {
+    workspace::root().join("xtask/interop/python").join(name)
 }

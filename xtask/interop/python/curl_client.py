@@ -1,24 +1,18 @@
-"""Client of HTTP/3 for `cargo xtask test interop`, on libcurl with ngtcp2.
+"""Client of HTTP/3 for `cargo xtask test interop`, on libcurl with ngtcp2."""
 
-It runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its failure.
-"""
-
-import argparse
 import asyncio
 import io
 
 from curl_cffi import AsyncCurl, Curl, CurlHttpVersion, CurlInfo, CurlOpt, __curl_version__
 
-# Longest time for a request, in seconds.
-PATIENCE = 30
+from lane import PATIENCE, arguments, pattern, run_all
+
+GIVEN = arguments()
+NAME, HOST, PORT = GIVEN.name, GIVEN.host, GIVEN.port
 # Type of data for a debug function: a text of libcurl itself.
 TEXT = 0
 # A session that libcurl reuses, in its own words.
 REUSED = "SSL reusing session"
-
-
-def pattern(length):
-    return bytes(at % 251 for at in range(length))
 
 
 class Request:
@@ -33,7 +27,7 @@ class Request:
             (CurlOpt.URL, f"https://{NAME}:{PORT}{path}"),
             (CurlOpt.RESOLVE, [f"{NAME}:{PORT}:{HOST}"]),
             (CurlOpt.NOPROXY, "*"),
-            (CurlOpt.CAINFO, ROOTS),
+            (CurlOpt.CAINFO, GIVEN.roots),
             (CurlOpt.HTTP_VERSION, CurlHttpVersion.V3ONLY),
             # Requests wait for the connection of others instead of opening their own.
             (CurlOpt.PIPEWAIT, 1),
@@ -126,23 +120,5 @@ CASES = {
 # The server asks for proof of the address.
 CASES["retry"] = get
 
-
-def run(name):
-    try:
-        CASES[name]()
-        print(name, "ok", flush=True)
-    except Exception as error:
-        print(name, type(error).__name__, error, flush=True)
-
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--address")
-parser.add_argument("--name")
-parser.add_argument("--roots")
-parser.add_argument("cases", nargs="*")
-arguments = parser.parse_args()
 assert " ngtcp2/" in __curl_version__, f"another library of QUIC: {__curl_version__}"
-HOST, PORT = arguments.address.split(":")
-NAME, ROOTS = arguments.name, arguments.roots
-for asked in arguments.cases:
-    run(asked)
+run_all(GIVEN.cases, lambda name: CASES[name]())

@@ -1,25 +1,27 @@
-"""Client of HTTP/3 for `cargo xtask test interop`, on aioquic.
+"""Client of HTTP/3 for `cargo xtask test interop`, on aioquic, or a fork with the same interfaces."""
 
-It runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its failure.
-"""
-
-import argparse
 import asyncio
+from importlib import import_module
 
-from aioquic.asyncio.client import connect
-from aioquic.asyncio.protocol import QuicConnectionProtocol
-from aioquic.h3.connection import H3Connection
-from aioquic.h3.events import DataReceived, HeadersReceived
-from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, StreamReset
-from aioquic.tls import CipherSuite
+from lane import PATIENCE, arguments, pattern, run_all
 
-# Longest time for a case, in seconds.
-PATIENCE = 30
+GIVEN = arguments()
+LIBRARY, NAME = GIVEN.library, GIVEN.name
 
 
-def pattern(length):
-    return bytes(at % 251 for at in range(length))
+def names_of(module, *names):
+    return (getattr(import_module(f"{LIBRARY}.{module}"), name) for name in names)
+
+
+(connect,) = names_of("asyncio.client", "connect")
+(QuicConnectionProtocol,) = names_of("asyncio.protocol", "QuicConnectionProtocol")
+(H3Connection,) = names_of("h3.connection", "H3Connection")
+DataReceived, HeadersReceived = names_of("h3.events", "DataReceived", "HeadersReceived")
+(QuicConfiguration,) = names_of("quic.configuration", "QuicConfiguration")
+ConnectionTerminated, HandshakeCompleted, ProtocolNegotiated, StreamReset = names_of(
+    "quic.events", "ConnectionTerminated", "HandshakeCompleted", "ProtocolNegotiated", "StreamReset"
+)
+CipherSuite, Epoch = names_of("tls", "CipherSuite", "Epoch")
 
 
 class Response:
@@ -35,11 +37,13 @@ class Response:
 class Client(QuicConnectionProtocol):
     def __init__(self, *arguments, **keywords):
         super().__init__(*arguments, **keywords)
-        self.http, self.responses = None, {}
+        self.http, self.responses, self.resumed = None, {}, None
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated):
             self.http = H3Connection(self._quic)
+        if isinstance(event, HandshakeCompleted):
+            self.resumed = event.session_resumed
         if isinstance(event, ConnectionTerminated):
             for response in self.responses.values():
                 response.fail(f"closed with {event.error_code:#x} {event.reason_phrase}")
@@ -84,14 +88,25 @@ class Client(QuicConnectionProtocol):
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: self, local_addr=("::", 0))
 
+    def key_phase(self):
+        """Returns the key phase of the server's latest packets."""
+        return self._quic._cryptos[Epoch.ONE_RTT].recv.key_phase
 
-def session(configuration=None, tickets=None):
-    if configuration is None:
-        configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name=NAME)
-        configuration.load_verify_locations(cafile=ROOTS)
+    def cipher(self):
+        return self._quic.tls.key_schedule.cipher_suite
+
+
+def session(tickets=None, **options):
+    """Connects with `options` of a configuration; `tickets` gets those of the server."""
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name=NAME, **options)
+    configuration.load_verify_locations(cafile=GIVEN.roots)
     keep = tickets.append if tickets is not None else None
     return connect(
-        HOST, PORT, configuration=configuration, create_protocol=Client, session_ticket_handler=keep
+        GIVEN.host.strip("[]"),
+        GIVEN.port,
+        configuration=configuration,
+        create_protocol=Client,
+        session_ticket_handler=keep,
     )
 
 
@@ -126,17 +141,13 @@ async def early():
 
 async def resumption():
     tickets = []
-    async with session(tickets=tickets) as client:
+    async with session(tickets) as client:
         await client.echo(pattern(1000))
-        assert not client._quic.tls.session_resumed, "resumed without a ticket"
+        assert client.resumed is False, "resumed without a ticket"
     assert tickets, "no ticket came"
-    configuration = QuicConfiguration(
-        is_client=True, alpn_protocols=["h3"], server_name=NAME, session_ticket=tickets[-1]
-    )
-    configuration.load_verify_locations(cafile=ROOTS)
-    async with session(configuration) as client:
+    async with session(session_ticket=tickets[-1]) as client:
         await client.echo(pattern(1000))
-        assert client._quic.tls.session_resumed, "not resumed"
+        assert client.resumed is True, "not resumed"
 
 
 async def migration():
@@ -160,24 +171,20 @@ async def rebinding():
 
 async def keys():
     async with session() as client:
-        for _ in range(3):
-            await client.echo(pattern(100_000))
-            client.request_key_update()
         await client.echo(pattern(100_000))
+        phases = [client.key_phase()]
+        for _ in range(3):
+            client.request_key_update()
+            await client.echo(pattern(100_000))
+            phases.append(client.key_phase())
+        # The server updates its keys once of its own accord, unless the client is first.
+        assert phases in ([0, 1, 0, 1], [1, 0, 1, 0]), f"key phases of the server: {phases}"
 
 
 async def chacha20():
-    configuration = QuicConfiguration(
-        is_client=True,
-        alpn_protocols=["h3"],
-        server_name=NAME,
-        cipher_suites=[CipherSuite.CHACHA20_POLY1305_SHA256],
-    )
-    configuration.load_verify_locations(cafile=ROOTS)
-    async with session(configuration) as client:
+    async with session(cipher_suites=[CipherSuite.CHACHA20_POLY1305_SHA256]) as client:
         await client.echo(pattern(100_000))
-        chosen = client._quic.tls.key_schedule.cipher_suite
-        assert chosen == CipherSuite.CHACHA20_POLY1305_SHA256, chosen
+        assert client.cipher() == CipherSuite.CHACHA20_POLY1305_SHA256, client.cipher()
 
 
 async def multiconnect():
@@ -195,22 +202,4 @@ CASES = {
 # The server asks for proof of the address.
 CASES["retry"] = get
 
-
-async def run(name):
-    try:
-        await asyncio.wait_for(CASES[name](), PATIENCE)
-        print(name, "ok", flush=True)
-    except Exception as error:
-        print(name, type(error).__name__, error, flush=True)
-
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--address")
-parser.add_argument("--name")
-parser.add_argument("--roots")
-parser.add_argument("cases", nargs="*")
-arguments = parser.parse_args()
-HOST, PORT = arguments.address.split(":")[0], int(arguments.address.split(":")[1])
-NAME, ROOTS = arguments.name, arguments.roots
-for asked in arguments.cases:
-    asyncio.run(run(asked))
+run_all(GIVEN.cases, lambda name: asyncio.run(asyncio.wait_for(CASES[name](), PATIENCE)))

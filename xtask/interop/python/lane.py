@@ -1,0 +1,38 @@
+"""Arguments and output of the clients in Python for `cargo xtask test interop`.
+
+A client runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its
+failure.
+"""
+
+import argparse
+
+# Longest time for a case or a request, in seconds.
+PATIENCE = 30
+
+
+def arguments():
+    """Returns the arguments, with the server's `host` and `port` for its `address`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", help="library of QUIC, for a client that knows several")
+    parser.add_argument("--address", required=True, help="an IPv4 address, or an IPv6 address in brackets, and a port")
+    parser.add_argument("--name", required=True, help="name of the server")
+    parser.add_argument("--roots", required=True, help="file with the certificate of the authority")
+    parser.add_argument("cases", nargs="*")
+    given = parser.parse_args()
+    given.host, _, port = given.address.rpartition(":")
+    given.port = int(port)
+    return given
+
+
+def pattern(length):
+    return bytes(at % 251 for at in range(length))
+
+
+def run_all(names, run):
+    """Calls `run` with each of `names`; an exception is a failure."""
+    for name in names:
+        try:
+            run(name)
+            print(name, "ok", flush=True)
+        except Exception as error:
+            print(name, type(error).__name__, error, flush=True)
