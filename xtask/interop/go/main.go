@@ -34,7 +34,7 @@ var (
 type client struct {
 	quic   *quic.Conn
 	h3     *http3.ClientConn
-	server net.Addr
+	server *net.UDPAddr
 }
 
 func main() {
@@ -52,7 +52,7 @@ func main() {
 	}
 	cases := map[string]func(context.Context, *tls.Config) error{
 		"get": get, "post": post, "streams": streams, "trailers": trailers, "early": early, "resumption": resumption,
-		"migration": migration, "keys": post, "multiconnect": multiconnect, "retry": get,
+		"migration": migration, "rebinding": post, "keys": post, "multiconnect": multiconnect, "retry": get, "ipv6": get,
 	}
 	for _, name := range flag.Args() {
 		run, known := cases[name]
@@ -70,8 +70,12 @@ func main() {
 	}
 }
 
-func listen() (*quic.Transport, error) {
-	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+func listen(server *net.UDPAddr) (*quic.Transport, error) {
+	local := net.IPv4(127, 0, 0, 1)
+	if server.IP.To4() == nil {
+		local = net.IPv6loopback
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: local})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +87,7 @@ func connect(ctx context.Context, config *tls.Config) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport, err := listen()
+	transport, err := listen(server)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +261,7 @@ func migration(ctx context.Context, config *tls.Config) error {
 	for range 5 {
 		amid := make(chan error, 1)
 		go func() { amid <- c.echo(ctx, pattern(1000000)) }()
-		transport, err := listen()
+		transport, err := listen(c.server)
 		if err != nil {
 			return err
 		}

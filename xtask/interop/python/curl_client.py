@@ -117,8 +117,8 @@ def multiconnect():
 CASES = {
     case.__name__: case for case in (get, post, streams, early, resumption, multiconnect)
 }
-# The server asks for proof of the address.
-CASES["retry"] = get
+# The lane changes the server or the path to it.
+CASES |= {"retry": get, "rebinding": post, "ipv6": get}
 
 assert " ngtcp2/" in __curl_version__, f"another library of QUIC: {__curl_version__}"
 run_all(GIVEN.cases, lambda name: CASES[name]())

@@ -8,6 +8,7 @@ use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress};
 
 use crate::clients::{Case, Client, Kind};
+use crate::confirmed;
 use crate::half_open;
 use crate::report::Report;
 use crate::stage::Stage;
@@ -86,15 +87,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn ask(client: &Client, stage: &Stage, report: &mut Report) -> Result<()> {
     let (kind, cases) = (client.kind, client.kind.cases());
     let (last, others): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| **case == Case::Retry);
+    let (alone, others): (Vec<Case>, Vec<Case>) = others.iter().partition(|case| confirmed::is_alone(**case));
     let logged = stage.logged();
-    report.add(kind, client.run(stage, &others)?);
+    report.add(kind, client.run(stage, stage.address(), &others)?);
     // The client believes that it has spoken HTTP/3; the log must agree.
     stage.wait_for_log(logged)?;
+    for case in alone {
+        report.add(kind, confirmed::run(client, stage, case)?);
+    }
     if !last.is_empty() {
         for attempt in 1..=ATTEMPTS {
             let _sockets = half_open::fill(stage)?;
             let before = stage.retries()?;
-            let mut results = client.run(stage, &last)?;
+            let mut results = client.run(stage, stage.address(), &last)?;
             let is_sent = stage.wait_for_retries(before).is_ok();
             stage.wait_for_rest()?;
             if is_sent || attempt == ATTEMPTS {

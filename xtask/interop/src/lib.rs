@@ -4,16 +4,18 @@
 //! ```text
 //! lane ── clients (quic-go, aioquic, curl, chromium, firefox) ──▶ stage (xdp-ingress) ──▶ pod
 //!   │        └ command: a program with cases as arguments
+//!   ├─ confirmed: cases that the product must confirm
+//!   │        └ relay: NAT between a client and the product
 //!   ├─ half_open: handshakes that do not go on, so that the product sends Retry
 //!   └─ report: a table of cases and clients
 //! ```
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod clients;
+mod confirmed;
 mod half_open;
 pub mod lane;
 mod pod;
-#[cfg_attr(not(test), expect(dead_code, reason = "the clients follow"))]
 mod relay;
 mod report;
 mod stage;

@@ -92,6 +92,7 @@ async fn serve(
     Ok(response)
 }
 
-fn pattern(length: usize) -> Bytes {
+/// Returns the bytes of a body of `length`.
+pub(crate) fn pattern(length: usize) -> Bytes {
     (0..=250).cycle().take(length).collect::<Vec<u8>>().into()
 }

@@ -1,7 +1,7 @@
 //! The product without its kernel part on loopback, with HTTP/3, certificates of an own authority, and the pod.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const START: Duration = Duration::from_secs(60);
 /// Handshakes that do not go on are dropped after ten seconds.
 const REST: Duration = Duration::from_secs(60);
 /// Longest time until something that has happened is counted.
-const COUNTED: Duration = Duration::from_secs(5);
+pub(crate) const COUNTED: Duration = Duration::from_secs(5);
 /// Time of the product for its end.
 const END: Duration = Duration::from_secs(20);
 
@@ -42,6 +42,11 @@ pub(crate) struct Stage {
     product: Process,
     port: u16,
     admin: u16,
+}
+
+/// Returns the origin of the server at `address`, as a browser names it.
+pub(crate) fn origin(address: SocketAddr) -> String {
+    format!("{NAME}:{}", address.port())
 }
 
 impl Stage {
@@ -85,9 +90,25 @@ impl Stage {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Returns the origin, as a browser names it.
-    pub(crate) fn origin(&self) -> String {
-        format!("{NAME}:{}", self.port)
+    /// Returns the address of the server over IPv6.
+    pub(crate) fn address_v6(&self) -> SocketAddr {
+        (Ipv6Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Returns the number of completed handshakes.
+    pub(crate) fn handshakes(&self) -> Result<u64> {
+        self.metric("xdp_ingress_http3_handshakes_total")
+    }
+
+    /// Returns the number of new addresses of clients with open connections.
+    pub(crate) fn migrations(&self) -> Result<u64> {
+        self.metric("xdp_ingress_http3_migrations_total")
+    }
+
+    /// Returns the number of requests by HTTP/3 over IPv6 in the access log.
+    pub(crate) fn logged_v6(&self) -> Result<u64> {
+        let is_v6 = |line: &&str| line.contains("HTTP/3.0") && line.contains("\"remote_addr\":\"::1\"");
+        Ok(self.product.log().lines().filter(is_v6).count() as u64)
     }
 
     /// Returns the number of Retry packets so far. Workers count for metrics once a second.

@@ -1,5 +1,6 @@
 //! Clients that are programs: their arguments are the server and the cases, and each case is a line of their output.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -8,9 +9,9 @@ use xtask_tools::process;
 use super::{Case, Results};
 use crate::stage::{NAME, Stage};
 
-/// Runs the client, and returns its output.
-pub(super) fn said(command: &mut Command, stage: &Stage, cases: &[Case]) -> Result<String> {
-    command.args(["--address", &stage.address().to_string(), "--name", NAME, "--roots"]).arg(&stage.roots);
+/// Runs the client against the server at `at`, and returns its output.
+pub(super) fn said(command: &mut Command, stage: &Stage, at: SocketAddr, cases: &[Case]) -> Result<String> {
+    command.args(["--address", &at.to_string(), "--name", NAME, "--roots"]).arg(&stage.roots);
     process::capture(command.args(cases.iter().map(Case::to_string)))
 }
 

@@ -2,6 +2,7 @@
 //! the browser has spoken, its own log says as well.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use ingress_lab::Process;
 use xtask_tools::process;
 
 use super::Case;
-use crate::stage::{NAME, Stage};
+use crate::stage::{NAME, Stage, origin};
 
 /// Longest time for the page and all of its cases; a start of the browser on a busy machine is the slow part.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -28,11 +29,11 @@ pub(super) fn program() -> Result<PathBuf> {
 }
 
 /// Loads the page with `cases`, and returns its report.
-pub(super) fn said(firefox: &Path, stage: &Stage, cases: &[Case]) -> Result<String> {
+pub(super) fn said(firefox: &Path, stage: &Stage, at: SocketAddr, cases: &[Case]) -> Result<String> {
     let home = tempfile::tempdir_in(&stage.scratch).context("cannot make a directory for a profile")?;
     let profile = home.path().join("profile");
     fs::create_dir(&profile)?;
-    fs::write(profile.join("user.js"), settings(&stage.origin())?)?;
+    fs::write(profile.join("user.js"), settings(at))?;
     let database = format!("sql:{}", profile.display());
     process::capture(Command::new("certutil").args(["-N", "--empty-password", "-d", &database]))?;
     let mut trust = Command::new("certutil");
@@ -43,7 +44,7 @@ pub(super) fn said(firefox: &Path, stage: &Stage, cases: &[Case]) -> Result<Stri
     let mut command = Command::new(firefox);
     command.args(["--headless", "--no-remote", "--profile"]).arg(&profile).env("HOME", home.path());
     command.env("MOZ_LOG", "nsHttp:3").env("MOZ_LOG_FILE", &log).env("MOZ_CRASHREPORTER_DISABLE", "1");
-    command.arg(format!("https://{}/page?cases={}", stage.origin(), names.join(",")));
+    command.arg(format!("https://{}/page?cases={}", origin(at), names.join(",")));
     let mut browser = Process::spawn("firefox", command, stage.scratch.join("firefox.log"))?;
     let mut report = None;
     browser.wait_until(LIMIT, "the report of its page", || {
@@ -60,12 +61,11 @@ pub(super) fn said(firefox: &Path, stage: &Stage, cases: &[Case]) -> Result<Stri
 }
 
 /// Returns the preferences of the profile.
-fn settings(origin: &str) -> Result<String> {
-    let (_, port) = origin.rsplit_once(':').context("an origin without a port")?;
-    let mapping = format!("{NAME};h3=:{port}");
+fn settings(at: SocketAddr) -> String {
+    let (mapping, address) = (format!("{NAME};h3=:{}", at.port()), at.ip().to_string());
     let texts = [
         ("network.http.http3.alt-svc-mapping-for-testing", mapping.as_str()),
-        ("network.dns.localDomains", NAME),
+        ("network.dns.forceResolve", &address),
         // Requests of the browser's own, to other hosts, do not leave the machine.
         ("network.proxy.http", "127.0.0.1"),
         ("network.proxy.ssl", "127.0.0.1"),
@@ -77,8 +77,6 @@ fn settings(origin: &str) -> Result<String> {
         ("network.http.http3.enable", true),
         // An authority that this machine has added is such a root.
         ("network.http.http3.disable_when_third_party_roots_found", false),
-        // The product listens on the loopback of IPv4 alone.
-        ("network.dns.disableIPv6", true),
         // Fewer requests of the browser's own.
         ("app.update.enabled", false),
         ("browser.shell.checkDefaultBrowser", false),
@@ -90,5 +88,5 @@ fn settings(origin: &str) -> Result<String> {
     let texts = texts.iter().map(|(name, value)| format!("user_pref(\"{name}\", \"{value}\");\n"));
     let flags = flags.iter().map(|(name, value)| format!("user_pref(\"{name}\", {value});\n"));
     let numbers = numbers.iter().map(|(name, value)| format!("user_pref(\"{name}\", {value});\n"));
-    Ok(texts.chain(numbers).chain(flags).collect())
+    texts.chain(numbers).chain(flags).collect()
 }

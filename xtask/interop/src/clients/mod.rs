@@ -7,6 +7,7 @@ mod python;
 mod quic_go;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -55,6 +56,8 @@ pub(crate) enum Case {
     Multiconnect,
     /// A server that demands proof of the client's address.
     Retry,
+    /// A response of 1 MB over IPv6.
+    Ipv6,
 }
 
 /// A client that can run here.
@@ -91,24 +94,38 @@ impl Kind {
                 "a page cannot open its connection anew"
             }
             (Self::Curl, Case::Trailers) => "it sends none by HTTP/3",
-            (Self::QuicGo, Case::Rebinding) => "it cannot change its socket unnoticed",
             (_, Case::Chacha20) => "its ciphers of TLS 1.3 cannot be chosen",
             (_, Case::Keys) => "it cannot be told to",
-            (_, Case::Migration | Case::Rebinding) => "it keeps its socket",
+            (_, Case::Migration) => "it keeps its socket",
             _ => "",
         }
     }
 
     /// Returns the cases that the client can run.
     pub(crate) fn cases(self) -> &'static [Case] {
-        use Case::{Early, Get, Keys, Migration, Multiconnect, Post, Resumption, Retry, Streams, Trailers};
+        use Case::{
+            Early, Get, Ipv6, Keys, Migration, Multiconnect, Post, Rebinding, Resumption, Retry, Streams, Trailers,
+        };
         match self {
-            Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Multiconnect, Retry],
+            Self::QuicGo => &[
+                Get,
+                Post,
+                Streams,
+                Trailers,
+                Early,
+                Resumption,
+                Migration,
+                Rebinding,
+                Keys,
+                Multiconnect,
+                Retry,
+                Ipv6,
+            ],
             Self::Aioquic => &Case::ALL,
-            Self::Curl => &[Get, Post, Streams, Early, Resumption, Multiconnect, Retry],
-            Self::Chromium => &[Get, Post, Streams, Early, Retry],
+            Self::Curl => &[Get, Post, Streams, Early, Resumption, Rebinding, Multiconnect, Retry, Ipv6],
+            Self::Chromium => &[Get, Post, Streams, Early, Rebinding, Retry, Ipv6],
             // Half-open connections, which make the product send Retry, end before this browser has started.
-            Self::Firefox => &[Get, Post, Streams, Early],
+            Self::Firefox => &[Get, Post, Streams, Early, Rebinding, Ipv6],
         }
     }
 }
@@ -126,7 +143,7 @@ impl fmt::Display for Kind {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Get,
         Self::Post,
         Self::Streams,
@@ -139,6 +156,7 @@ impl Case {
         Self::Chacha20,
         Self::Multiconnect,
         Self::Retry,
+        Self::Ipv6,
     ];
 }
 
@@ -156,6 +174,7 @@ impl Case {
             Self::Chacha20 => Some("chacha20"),
             Self::Multiconnect => Some("multiconnect"),
             Self::Retry => Some("retry"),
+            Self::Ipv6 => Some("ipv6"),
             Self::Trailers | Self::Early => None,
         }
     }
@@ -169,17 +188,17 @@ impl fmt::Display for Case {
 }
 
 impl Client {
-    /// Runs `cases`.
+    /// Runs `cases` against the product at `at`.
     ///
     /// # Errors
     /// Fails if the client cannot be started, or says something else than a result for each case.
-    pub(crate) fn run(&self, stage: &Stage, cases: &[Case]) -> Result<Results> {
+    pub(crate) fn run(&self, stage: &Stage, at: SocketAddr, cases: &[Case]) -> Result<Results> {
         let said = match self.kind {
-            Kind::QuicGo => command::said(&mut quic_go::command(&self.program), stage, cases),
-            Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, cases),
-            Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, cases),
-            Kind::Chromium => chromium::said(&self.program, stage, cases),
-            Kind::Firefox => firefox::said(&self.program, stage, cases),
+            Kind::QuicGo => command::said(&mut quic_go::command(&self.program), stage, at, cases),
+            Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, at, cases),
+            Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, at, cases),
+            Kind::Chromium => chromium::said(&self.program, stage, at, cases),
+            Kind::Firefox => firefox::said(&self.program, stage, at, cases),
         }?;
         command::parse(&said, cases)
     }
