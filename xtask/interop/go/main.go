@@ -15,10 +15,13 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/quic-go/qlog"
+	"github.com/quic-go/quic-go/qlogwriter"
 )
 
 // Longest time for a case.
@@ -35,6 +38,32 @@ type client struct {
 	quic   *quic.Conn
 	h3     *http3.ClientConn
 	server *net.UDPAddr
+	events *events
+}
+
+// Events of a connection, as quic-go writes them to qlog.
+type events struct {
+	// Whether this side was the first with new keys.
+	isFirst atomic.Bool
+	// Packets of the server with new keys after that.
+	followed atomic.Int64
+}
+
+func (e *events) AddProducer() qlogwriter.Recorder { return e }
+
+func (e *events) Close() error { return nil }
+
+func (e *events) RecordEvent(event qlogwriter.Event) {
+	switch event := event.(type) {
+	case qlog.KeyUpdated:
+		if event.Trigger == qlog.KeyUpdateLocal && event.KeyPhase == 1 {
+			e.isFirst.Store(true)
+		}
+	case qlog.PacketReceived:
+		if event.Header.KeyPhaseBit == qlog.KeyPhaseOne && e.isFirst.Load() {
+			e.followed.Add(1)
+		}
+	}
 }
 
 func main() {
@@ -52,7 +81,8 @@ func main() {
 	}
 	cases := map[string]func(context.Context, *tls.Config) error{
 		"get": get, "post": post, "streams": streams, "trailers": trailers, "early": early, "resumption": resumption,
-		"migration": migration, "rebinding": post, "keys": post, "multiconnect": multiconnect, "retry": get, "ipv6": get,
+		"migration": migration, "rebinding": post, "keys": keys, "chacha20": chacha20, "multiconnect": multiconnect,
+		"retry": get, "ipv6": get,
 	}
 	for _, name := range flag.Args() {
 		run, known := cases[name]
@@ -91,11 +121,13 @@ func connect(ctx context.Context, config *tls.Config) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := transport.Dial(ctx, server, config, &quic.Config{})
+	seen := &events{}
+	tracer := func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return seen }
+	conn, err := transport.Dial(ctx, server, config, &quic.Config{Tracer: tracer})
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn, (&http3.Transport{}).NewClientConn(conn), server}, nil
+	return &client{conn, (&http3.Transport{}).NewClientConn(conn), server, seen}, nil
 }
 
 func (c *client) close() { c.quic.CloseWithError(0x100, "") }
@@ -151,7 +183,6 @@ func get(ctx context.Context, config *tls.Config) error {
 	return err
 }
 
-// Some 900 packets, so that keys are updated: quic-go does this after 100 packets for the first time.
 func post(ctx context.Context, config *tls.Config) error {
 	c, err := connect(ctx, config)
 	if err != nil {
@@ -230,6 +261,44 @@ func resumption(ctx context.Context, config *tls.Config) error {
 		if resumed != expected {
 			return fmt.Errorf("resumed: %v instead of %v", resumed, expected)
 		}
+	}
+	return nil
+}
+
+// Some 900 packets: quic-go updates its keys after 100 packets, unless the server was first, at a packet of its choice.
+func keys(ctx context.Context, config *tls.Config) error {
+	for range 10 {
+		c, err := connect(ctx, config)
+		if err != nil {
+			return err
+		}
+		err = c.echo(ctx, pattern(1<<20))
+		c.close()
+		if err != nil {
+			return err
+		}
+		if c.events.isFirst.Load() {
+			if c.events.followed.Load() == 0 {
+				return errors.New("the server has not followed an update of keys")
+			}
+			return nil
+		}
+	}
+	return errors.New("the client was never first with new keys")
+}
+
+// The lane turns the processor's AES off for this case (GODEBUG), so Go prefers the other cipher.
+func chacha20(ctx context.Context, config *tls.Config) error {
+	c, err := connect(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.echo(ctx, pattern(100000)); err != nil {
+		return err
+	}
+	if chosen := c.quic.ConnectionState().TLS.CipherSuite; chosen != tls.TLS_CHACHA20_POLY1305_SHA256 {
+		return fmt.Errorf("the cipher is %s", tls.CipherSuiteName(chosen))
 	}
 	return nil
 }
