@@ -23,6 +23,7 @@ pub(crate) type Results = Vec<(Case, Result<(), String>)>;
 pub(crate) enum Kind {
     QuicGo,
     Aioquic,
+    Qh3,
     /// libcurl with ngtcp2.
     Curl,
     Chromium,
@@ -68,7 +69,8 @@ pub(crate) struct Client {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::QuicGo, Self::Aioquic, Self::Curl, Self::Chromium, Self::Firefox];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::QuicGo, Self::Aioquic, Self::Qh3, Self::Curl, Self::Chromium, Self::Firefox];
 
     /// Finds or installs the client.
     ///
@@ -78,6 +80,7 @@ impl Kind {
         let program = match self {
             Self::QuicGo => quic_go::program(),
             Self::Aioquic => python::AIOQUIC.packages(),
+            Self::Qh3 => python::QH3.packages(),
             Self::Curl => python::CURL.packages(),
             Self::Chromium => chromium::program(),
             Self::Firefox => firefox::program(),
@@ -105,7 +108,7 @@ impl Kind {
     pub(crate) fn cases(self) -> &'static [Case] {
         use Case::{Early, Get, Ipv6, Multiconnect, Post, Rebinding, Resumption, Retry, Streams};
         match self {
-            Self::QuicGo | Self::Aioquic => &Case::ALL,
+            Self::QuicGo | Self::Aioquic | Self::Qh3 => &Case::ALL,
             Self::Curl => &[Get, Post, Streams, Early, Resumption, Rebinding, Multiconnect, Retry, Ipv6],
             Self::Chromium => &[Get, Post, Streams, Early, Rebinding, Retry, Ipv6],
             // Half-open connections, which make the product send Retry, end before this browser has started.
@@ -119,6 +122,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::QuicGo => "quic-go",
             Self::Aioquic => "aioquic",
+            Self::Qh3 => "qh3",
             Self::Curl => "curl",
             Self::Chromium => "chromium",
             Self::Firefox => "firefox",
@@ -180,6 +184,7 @@ impl Client {
         let said = match self.kind {
             Kind::QuicGo => command::said(&mut quic_go::command(&self.program, cases), stage, at, cases),
             Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, at, cases),
+            Kind::Qh3 => command::said(&mut python::QH3.command(&self.program), stage, at, cases),
             Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, at, cases),
             Kind::Chromium => chromium::said(&self.program, stage, at, cases),
             Kind::Firefox => firefox::said(&self.program, stage, at, cases),

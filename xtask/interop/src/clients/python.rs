@@ -23,6 +23,7 @@ pub(super) struct Python {
 }
 
 pub(super) const AIOQUIC: Python = Python { name: "aioquic", program: "aioquic_client.py", package: "aioquic" };
+pub(super) const QH3: Python = Python { name: "qh3", program: "aioquic_client.py", package: "qh3" };
 pub(super) const CURL: Python = Python { name: "curl", program: "curl_client.py", package: "curl_cffi" };
 
 impl Python {
