@@ -20,7 +20,7 @@ const ATTEMPTS: u8 = 6;
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
 Go builds the client on quic-go, and pip fetches aioquic, qh3 and libcurl; all are kept in the cache. The
-browsers are Debian's packages. A client that cannot be had here is skipped; with REQUIRE_INTEROP=1 that is an error.
+browsers and the client of ngtcp2 are Debian's packages. A client that cannot be had here is skipped; with REQUIRE_INTEROP=1 that is an error.
 
 Examples:
   cargo xtask test interop

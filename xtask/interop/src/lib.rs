@@ -1,8 +1,8 @@
-//! HTTP/3 with clients that share no code with the product: quic-go, aioquic, qh3, libcurl, Chromium and Firefox.
+//! HTTP/3 with clients that share no code with the product: quic-go, aioquic, qh3, ngtcp2, libcurl, Chromium and Firefox.
 //! The product runs without its kernel part on loopback, with a pod of this process. No root and no namespace is needed.
 //!
 //! ```text
-//! lane ── clients (quic-go, aioquic, qh3, curl, chromium, firefox) ──▶ stage (xdp-ingress) ──▶ pod
+//! lane ── clients (quic-go, aioquic, qh3, ngtcp2, curl, chromium, firefox) ──▶ stage (xdp-ingress) ──▶ pod
 //!   │        └ command: a program with cases as arguments
 //!   ├─ confirmed: cases that the product must confirm
 //!   │        └ relay: NAT between a client and the product

@@ -10,7 +10,7 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 22] = [
+const PROGRAMS: [(&str, &str); 23] = [
     ("chromium", "chromium"),
     ("chromium-driver", "chromedriver"),
     ("curl", "curl"),
@@ -25,6 +25,7 @@ const PROGRAMS: [(&str, &str); 22] = [
     ("nginx", "nginx"),
     ("nftables", "nft"),
     ("nghttp2-client", "h2load"),
+    ("ngtcp2-client", "gtlsclient"),
     ("openssl", "openssl"),
     ("pngquant", "pngquant"),
     ("python3", "python3"),

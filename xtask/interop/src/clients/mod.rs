@@ -3,6 +3,7 @@
 mod chromium;
 mod command;
 mod firefox;
+mod ngtcp2;
 mod python;
 mod quic_go;
 
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     QuicGo,
     Aioquic,
     Qh3,
+    /// ngtcp2's own client.
+    Ngtcp2,
     /// libcurl with ngtcp2.
     Curl,
     Chromium,
@@ -69,8 +72,8 @@ pub(crate) struct Client {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::QuicGo, Self::Aioquic, Self::Qh3, Self::Curl, Self::Chromium, Self::Firefox];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::QuicGo, Self::Aioquic, Self::Qh3, Self::Ngtcp2, Self::Curl, Self::Chromium, Self::Firefox];
 
     /// Finds or installs the client.
     ///
@@ -81,6 +84,7 @@ impl Kind {
             Self::QuicGo => quic_go::program(),
             Self::Aioquic => python::AIOQUIC.packages(),
             Self::Qh3 => python::QH3.packages(),
+            Self::Ngtcp2 => ngtcp2::program(),
             Self::Curl => python::CURL.packages(),
             Self::Chromium => chromium::program(),
             Self::Firefox => firefox::program(),
@@ -96,7 +100,7 @@ impl Kind {
             (Self::Chromium | Self::Firefox, Case::Resumption | Case::Multiconnect) => {
                 "a page cannot open its connection anew"
             }
-            (Self::Curl, Case::Trailers) => "it sends none by HTTP/3",
+            (Self::Curl | Self::Ngtcp2, Case::Trailers) => "it sends none by HTTP/3",
             (_, Case::Chacha20) => "its ciphers of TLS 1.3 cannot be chosen",
             (_, Case::Keys) => "it cannot be told to",
             (_, Case::Migration) => "it keeps its socket",
@@ -106,9 +110,25 @@ impl Kind {
 
     /// Returns the cases that the client can run.
     pub(crate) fn cases(self) -> &'static [Case] {
-        use Case::{Early, Get, Ipv6, Multiconnect, Post, Rebinding, Resumption, Retry, Streams};
+        use Case::{
+            Chacha20, Early, Get, Ipv6, Keys, Migration, Multiconnect, Post, Rebinding, Resumption, Retry, Streams,
+        };
         match self {
             Self::QuicGo | Self::Aioquic | Self::Qh3 => &Case::ALL,
+            Self::Ngtcp2 => &[
+                Get,
+                Post,
+                Streams,
+                Early,
+                Resumption,
+                Migration,
+                Rebinding,
+                Keys,
+                Chacha20,
+                Multiconnect,
+                Retry,
+                Ipv6,
+            ],
             Self::Curl => &[Get, Post, Streams, Early, Resumption, Rebinding, Multiconnect, Retry, Ipv6],
             Self::Chromium => &[Get, Post, Streams, Early, Rebinding, Retry, Ipv6],
             // Half-open connections, which make the product send Retry, end before this browser has started.
@@ -123,6 +143,7 @@ impl fmt::Display for Kind {
             Self::QuicGo => "quic-go",
             Self::Aioquic => "aioquic",
             Self::Qh3 => "qh3",
+            Self::Ngtcp2 => "ngtcp2",
             Self::Curl => "curl",
             Self::Chromium => "chromium",
             Self::Firefox => "firefox",
@@ -185,6 +206,7 @@ impl Client {
             Kind::QuicGo => command::said(&mut quic_go::command(&self.program, cases), stage, at, cases),
             Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, at, cases),
             Kind::Qh3 => command::said(&mut python::QH3.command(&self.program), stage, at, cases),
+            Kind::Ngtcp2 => ngtcp2::said(&self.program, stage, at, cases),
             Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, at, cases),
             Kind::Chromium => chromium::said(&self.program, stage, at, cases),
             Kind::Firefox => firefox::said(&self.program, stage, at, cases),
