@@ -37,8 +37,8 @@ Lanes:
   ui       the dashboard in headless Chromium, with few hosts and with 10,000, on loopback. Debian's packages chromium and
            chromium-driver are installed as root, and axe-core is fetched once; where these cannot be had it is skipped
            loudly, and with REQUIRE_UI=1 that is an error
-  interop  HTTP/3 with clients from elsewhere, on loopback: quic-go, aioquic, libcurl with ngtcp2, Chromium and Firefox. Go
-           builds the first, pip fetches the next two, and the browsers are Debian's packages, installed as root. A client
+  interop  HTTP/3 with clients from elsewhere, on loopback: quic-go, aioquic, qh3, ngtcp2, libcurl, Chromium and Firefox.
+           Go builds the first; pip fetches aioquic, qh3 and libcurl; the others are Debian's packages, installed as root. A client
            that cannot be had is skipped loudly, and with REQUIRE_INTEROP=1 that is an error. Other arguments than names of clients mean nothing to it
   docs     examples in the documentation
   gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that

@@ -62,8 +62,8 @@ programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about
 the conformance tests of Gateway API (70 MB) and Go 1.27 (280 MB) by `cargo xtask test gateway`, mdBook by
 `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, cosign (100 MB) by a test of releases if
 asked to, zig (420 MB) by `cargo xtask release --macos`, axe-core by `cargo xtask test ui` (which also installs
-the packages chromium and chromium-driver), quic-go, aioquic and libcurl by `cargo xtask test interop` (which
-also installs the packages firefox-esr and libnss3-tools), none of them by this command.
+the packages chromium and chromium-driver), quic-go, aioquic, qh3 and libcurl by `cargo xtask test interop`
+(which also installs the packages firefox-esr, libnss3-tools and ngtcp2-client), none of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others
