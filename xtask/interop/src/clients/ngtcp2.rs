@@ -27,6 +27,8 @@ const AMID: &str = "30ms";
 /// Time between the handshake and new keys, and a later one for the request.
 const EARLY: &str = "50ms";
 const LATE: &str = "200ms";
+/// Lines of the log in an error.
+const TAIL: usize = 40;
 /// Cipher, in GnuTLS's words.
 const CHACHA20: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+CHACHA20-POLY1305";
 
@@ -108,7 +110,7 @@ impl Client<'_> {
         let paths: Vec<String> = lengths.iter().map(|length| format!("size/{length}")).collect();
         let log = self.connect(options, &paths)?;
         for length in lengths {
-            ensure!(self.response(&length.to_string())? == pattern(*length), "other bytes came");
+            self.check(&length.to_string(), &pattern(*length), &log)?;
         }
         Ok(log)
     }
@@ -118,10 +120,10 @@ impl Client<'_> {
         let (body, sent) = (self.scratch.join("body"), pattern(length));
         fs::write(&body, &sent)?;
         let body = body.to_str().context("a path that is not UTF-8")?;
-        self.connect(&["--http-method", "POST", "--data", body], paths)?;
+        let log = self.connect(&["--http-method", "POST", "--data", body], paths)?;
         for path in paths {
             let expected = if *path == "echo" { &sent[..] } else { path.as_bytes() };
-            ensure!(self.response(path)? == expected, "other bytes came from {path}");
+            self.check(path, expected, &log)?;
         }
         Ok(())
     }
@@ -141,12 +143,14 @@ impl Client<'_> {
         Ok(log)
     }
 
-    /// Returns and removes a response.
-    fn response(&self, name: &str) -> Result<Vec<u8>> {
+    /// Compares and removes a response. A difference is an error with the end of the log.
+    fn check(&self, name: &str, expected: &[u8], log: &str) -> Result<()> {
         let path = self.scratch.join(name);
-        let response = fs::read(&path).with_context(|| format!("no response for {name}"))?;
+        let got = fs::read(&path).with_context(|| format!("no response for {name}"))?;
         fs::remove_file(path)?;
-        Ok(response)
+        let last: Vec<&str> = log.lines().rev().take(TAIL).collect();
+        ensure!(got == expected, "{} bytes for {name}, backwards from the end: {}", got.len(), last.join("; "));
+        Ok(())
     }
 }
 
