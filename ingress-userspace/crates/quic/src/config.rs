@@ -51,7 +51,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Time without a request after which a connection is closed, even if the client sends packets; 75 s by default.
     pub keep_alive: Duration,
-    /// Time for the handshake; 10 s by default.
+    /// Time for the handshake; 20 s by default. Losses take long as long as no round trip has been measured: packets are
+    /// repeated after 1 s, and then after twice the time before (RFC 9002, 6.2).
     pub handshake_timeout: Duration,
     /// Time for the head of a request; 10 s by default.
     pub head_timeout: Duration,
@@ -82,7 +83,7 @@ impl Default for Limits {
             send_window: 2 * 1024 * 1024,
             idle_timeout: Duration::from_secs(75),
             keep_alive: Duration::from_secs(75),
-            handshake_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(20),
             head_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(60),
             section_max: 16 * 1024,

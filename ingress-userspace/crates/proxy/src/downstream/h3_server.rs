@@ -176,14 +176,14 @@ impl Drop for Http3 {
     }
 }
 
-/// Returns the limits of new connections: those of HTTP/2 where both have them.
+/// Returns the limits of new connections: those of HTTP/2 where both have them. Handshakes have
+/// the time of QUIC: where packets are lost, they take longer than over TCP.
 fn limits(worker: &Worker, settings: &Settings) -> Limits {
     let options = &worker.options;
     Limits {
         streams_max: settings.streams_max,
         idle_timeout: settings.idle_timeout + settings.stall_timeout,
         keep_alive: settings.idle_timeout,
-        handshake_timeout: options.handshake_timeout,
         head_timeout: settings.head_timeout,
         send_timeout: settings.stall_timeout,
         section_max: settings.request_head_max.unwrap_or(options.head_max),

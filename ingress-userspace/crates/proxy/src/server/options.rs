@@ -23,7 +23,7 @@ pub struct Options {
     pub head_max: usize,
     /// Most header fields of a request; more get 431. Default 100.
     pub headers_max: usize,
-    /// Time from accept to the end of the TLS handshake. Default 5 s.
+    /// Time from accept to the end of the TLS handshake over TCP. Default 5 s. Handshakes of HTTP/3 have 20 s.
     pub handshake_timeout: Duration,
     /// How long a request waits for the first keys of a JWKS endpoint before 503. Default 2 s.
     pub key_patience: Duration,

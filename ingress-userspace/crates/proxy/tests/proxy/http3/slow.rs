@@ -12,10 +12,11 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http::Method;
 use ingress_model::Settings;
-use ingress_proxy_testing::{Origin, Table, until};
+use ingress_proxy::Options;
+use ingress_proxy_testing::{Origin, Proxy, Table, until};
 use tokio::net::UdpSocket;
 
-use super::{Client, request, start};
+use super::{Client, options, request, start};
 
 fn get(path: &str) -> http::Request<()> {
     request(Method::GET, "a.test", path, Bytes::new()).map(|_| ())
@@ -48,6 +49,44 @@ async fn slow_link(server: SocketAddr) -> SocketAddr {
         }
     });
     address
+}
+
+/// Starts a link to `server` that loses the server's packets for some time, from the client's first one on.
+async fn lossy_link(server: SocketAddr, lasts: Duration) -> SocketAddr {
+    let bind = || UdpSocket::bind("127.0.0.1:0");
+    let (front, back) = (bind().await.expect("a socket"), bind().await.expect("a socket"));
+    back.connect(server).await.expect("connected");
+    let address = front.local_addr().expect("an address");
+    tokio::spawn(async move {
+        let (mut out, mut home, mut client) = ([0; 2_000], [0; 2_000], None);
+        loop {
+            tokio::select! {
+                Ok((length, from)) = front.recv_from(&mut out) => {
+                    client.get_or_insert_with(|| (from, Instant::now()));
+                    let _lost = back.send(&out[..length]).await;
+                }
+                Ok(length) = back.recv(&mut home) => {
+                    if let Some((client, since)) = client && since.elapsed() >= lasts {
+                        let _lost = front.send_to(&home[..length], client).await;
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_handshake_outlives_losses_for_longer_than_one_over_tcp_may_take() {
+    let origin = Origin::answering("pod");
+    let limit = Duration::from_millis(300);
+    let options = Options { handshake_timeout: limit, ..options() };
+    let proxy = Proxy::start_http3(&Table::default().host("a.test", &[origin.address]), &options, 1);
+    let link = lossy_link(proxy.http3.expect("it serves HTTP/3"), 2 * limit).await;
+    let begun = Instant::now();
+    let client = Client::connect_at(link, "a.test").await;
+    assert!(begun.elapsed() > 2 * limit, "nothing was lost");
+    assert_eq!(client.get("a.test", "/").await.text(), "pod");
 }
 
 #[tokio::test]
