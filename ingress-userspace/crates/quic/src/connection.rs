@@ -40,6 +40,8 @@ pub(crate) struct State {
     peer: Rc<Peer>,
     /// Number of transmissions that QUIC's timers wait for, since the path to the client has changed.
     pub(crate) awaited: u8,
+    /// Number of datagrams that had come when the timers of QUIC last ended.
+    pub(crate) heard: u64,
     /// The client's address, until it is proven.
     pub(crate) unproven: Option<Unproven>,
     /// The requests that have not ended, by their stream.
@@ -133,6 +135,7 @@ impl State {
             shared,
             peer,
             awaited: 0,
+            heard: 0,
             unproven,
             requests: HashMap::default(),
             begun: Vec::new(),

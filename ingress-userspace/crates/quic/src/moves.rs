@@ -9,7 +9,7 @@ use quinn_proto::{ConnectionEvent, Transmit};
 
 use crate::{
     amplification::{Arrival, frames},
-    connection::State,
+    connection::{Stage, State},
 };
 
 /// Transmissions after a change, of which one is on the new path. The first may be a question to the address before.
@@ -54,7 +54,22 @@ impl State {
             // The new address did not answer, and the one before counts again. Its probes need a packet, too.
             self.awaited = AWAITED;
             self.quic.ping();
+        } else if self.is_owed() && self.is_silent() {
+            self.quic.ping();
         }
+    }
+
+    /// Returns whether no datagram has come since the timers of QUIC last ended.
+    ///
+    /// Where no ACK comes, quinn-proto repeats control frames and no data. Chromium sends no ACK for a repeated
+    /// NEW_CONNECTION_ID alone, so a response whose end was lost would wait until the client gives it up. A PING gets one.
+    fn is_silent(&mut self) -> bool {
+        let datagrams = self.quic.stats().udp_rx.datagrams;
+        std::mem::replace(&mut self.heard, datagrams) == datagrams
+    }
+
+    fn is_owed(&self) -> bool {
+        self.stage == Stage::Serving && (self.unacknowledged > 0 || !self.requests.is_empty())
     }
 
     /// Returns when QUIC's timers end; `None` while they wait for a packet.
@@ -89,7 +104,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::pair::{Pair, Timers, client_at};
+    use crate::pair::{Begun, Pair, Timers, client_at};
 
     /// Ports of a client that moves away from port 1, and of one that is back before the server's turn.
     const AWAY: &[u16] = &[2];
@@ -126,6 +141,35 @@ mod tests {
         }
         assert_eq!(pair.conn.with(|state| state.quic.remote_address()), client_at(1), "the proven address");
         pair
+    }
+
+    /// Returns the number of PINGs to a client that gets nothing after its handshake, which owes ACKs for so many responses.
+    fn pings_to_a_silent_client(unacknowledged: usize) -> u64 {
+        let mut pair = Pair::begun(&Begun { names: 1, length: 1200 });
+        pair.turn(Timers::OfState);
+        while pair.conn.with(|state| state.stage == Stage::Handshake) {
+            let sent = pair.server_sends();
+            pair.client_takes(sent);
+            for datagram in pair.client_sends() {
+                pair.server_takes(datagram, 1);
+            }
+            pair.now += Duration::from_millis(10);
+            pair.turn(Timers::OfState);
+        }
+        pair.conn.with(|state| state.unacknowledged = unacknowledged);
+        for _ in 0..8 {
+            let _lost = pair.server_sends();
+            pair.now = pair.now.max(pair.deadline());
+            pair.turn(Timers::OfState);
+        }
+        pair.conn.with(|state| state.quic.stats().frame_tx.ping)
+    }
+
+    #[test]
+    fn a_silent_client_is_asked_while_it_is_owed_a_response() {
+        // Discovery of the MTU has PINGs of its own.
+        let (owed, idle) = (pings_to_a_silent_client(1), pings_to_a_silent_client(0));
+        assert!(owed > idle + 2, "{owed} PINGs, and {idle} without a response");
     }
 
     #[test]
