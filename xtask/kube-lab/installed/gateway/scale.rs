@@ -6,11 +6,12 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    convert::Infallible,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use futures_util::TryStreamExt as _;
 use ingress_lab::{
     Lab,
@@ -100,7 +101,7 @@ impl Routes<'_> {
         let shown = Shown::default();
         tokio::select! {
             changes = self.timed(routes, &shown, states) => changes,
-            ended = watch(routes, &shown) => Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("the watch has ended"))),
+            ended = watch(routes, &shown) => match ended? {},
         }
     }
 
@@ -174,18 +175,25 @@ struct Changes {
 type Shown = RefCell<BTreeMap<String, Instant>>;
 
 /// Notes when a watch of the API server shows a host.
-async fn watch(routes: &Api<DynamicObject>, shown: &Shown) -> anyhow::Result<()> {
+async fn watch(routes: &Api<DynamicObject>, shown: &Shown) -> anyhow::Result<Infallible> {
     let version = routes.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
-    let from = version.context("a list without a version")?;
-    let mut events = std::pin::pin!(routes.watch(&WatchParams::default(), &from).await?);
-    while let Some(event) = events.try_next().await? {
-        if let WatchEvent::Modified(route) = event
-            && let Some(host) = route.data["spec"]["hostnames"][0].as_str()
-        {
-            shown.borrow_mut().entry(host.to_owned()).or_insert_with(Instant::now);
+    let mut from = version.context("a list without a version")?;
+    loop {
+        // It ends after some minutes.
+        let mut events = std::pin::pin!(routes.watch(&WatchParams::default(), &from).await?);
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Modified(route) => {
+                    if let Some(host) = route.data["spec"]["hostnames"][0].as_str() {
+                        shown.borrow_mut().entry(host.to_owned()).or_insert_with(Instant::now);
+                    }
+                    from = route.metadata.resource_version.unwrap_or(from);
+                }
+                WatchEvent::Error(error) => bail!("the watch failed: {error:?}"),
+                _ => {}
+            }
         }
     }
-    Ok(())
 }
 
 /// Makes a change, and returns when it was answered, and the time from then until a request for the host is answered by the

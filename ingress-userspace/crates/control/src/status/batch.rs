@@ -1,20 +1,22 @@
 //! Sends writes of statuses, several at a time, and tells failures of one object from those of the server or of the
 //! role. It does not decide which statuses are written.
 
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+
 use super::{
     WriteResult,
     access::{RequestFailure, RetryLog},
     budget::{CONCURRENT, WriteBudget},
     handle::StatusCounters,
 };
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 
 /// Writes of one batch that may be forbidden before the rest is given up for now.
 pub(super) const REFUSED_MAX: usize = 8;
 
-/// Sends all writes, each with a place of `budget`. `note` receives those that succeeded, and those that failed because
-/// of their object alone, which are not to be sent again as they are before some time has passed. Returns the failure
-/// because of which the rest was given up, or which all writes met.
+/// Sends all writes, each with a place of `budget`. Once the configuration begins to churn, the rest is left for the next
+/// plan. `note` receives those that succeeded, and those that failed because of their object alone, which are not to be
+/// sent again as they are before some time has passed. Returns the failure because of which the rest was given up, or which
+/// all writes met.
 pub(super) async fn send_all<'w, W, T>(
     writes: Vec<BoxFuture<'w, (W, Result<T, RequestFailure>)>>,
     budget: &'w WriteBudget,
@@ -22,16 +24,21 @@ pub(super) async fn send_all<'w, W, T>(
     retry_log: &mut RetryLog,
     mut note: impl FnMut(W, Result<T, RequestFailure>) + Send,
 ) -> Option<RequestFailure> {
+    let round = budget.round();
     let permitted = |write: BoxFuture<'w, _>| {
         let permitted = async move {
+            if !budget.allows(round) {
+                return None;
+            }
             let _place = budget.place().await;
-            write.await
+            Some(write.await)
         };
         permitted.boxed()
     };
     let mut writes = stream::iter(writes.into_iter().map(permitted).collect::<Vec<_>>()).buffer_unordered(CONCURRENT);
     let (mut refusal, mut refused, mut succeeded) = (None, 0, false);
-    while let Some((write, result)) = writes.next().await {
+    while let Some(sent) = writes.next().await {
+        let Some((write, result)) = sent else { continue };
         stats.count_status(result.as_ref().err().map_or(WriteResult::Written, RequestFailure::result));
         match result {
             Ok(answer) => {

@@ -1,5 +1,6 @@
-//! Budget of the writes of all parts: how many at once, and how many a second while the configuration churns. Each write costs
-//! an API server some ten milliseconds of CPU time, in which its watches wait. The changes themselves come first.
+//! Budget of the writes of statuses, and of the Services of Gateways: how many at once, and how many a second while the
+//! configuration churns. Each write costs an API server some ten milliseconds of CPU time, in which its watches wait. The
+//! changes themselves come first. Events and the Lease have their own limits.
 
 use std::{
     collections::VecDeque,
@@ -14,10 +15,10 @@ use tokio::{
 
 /// Maximum number of concurrent writes of all parts: one client must not keep an API server busy.
 pub(super) const CONCURRENT: usize = 8;
-/// Maximum number of writes before the plan is made again.
-const ROUND: usize = 64;
-/// Same while the configuration churns, so that a plan is not old when its last write is sent.
-const CHURN_ROUND: usize = 2;
+/// Writes before the plan is made again. While the configuration churns, each kind of object has one, so that no kind waits
+/// for all objects of another, and no plan is old when its last write is sent.
+const CALM_ROUND: Round = Round { writes: 64, of_a_kind: 64 };
+const CHURN_ROUND: Round = Round { writes: 64, of_a_kind: 1 };
 /// The configuration churns once this number of changes took effect within [`PERIOD`].
 const CHANGES: usize = 10;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,6 +28,32 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The times of the latest changes of the configuration, at most [`CHANGES`].
 #[derive(Debug, Default)]
 pub(super) struct Churn(Mutex<VecDeque<Instant>>);
+
+/// Maximum number of writes of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Round {
+    pub(super) writes: usize,
+    /// Of these, those of objects of one kind.
+    pub(super) of_a_kind: usize,
+}
+
+impl Round {
+    pub(super) const ALL: Self = Self { writes: usize::MAX, of_a_kind: usize::MAX };
+}
+
+/// Returns the writes of one kind that this round has, from the one behind `latest` on, so that all have their turn. They
+/// are in the order of `name`.
+pub(super) fn in_turn<W, N: Ord>(
+    mut writes: Vec<W>,
+    name: impl Fn(&W) -> &N,
+    latest: Option<&N>,
+    Round { writes: _, of_a_kind }: Round,
+) -> Vec<W> {
+    let next = latest.map_or(0, |latest| writes.partition_point(|write| name(write) <= latest));
+    writes.rotate_left(next);
+    writes.truncate(of_a_kind);
+    writes
+}
 
 /// Permits for writes.
 #[derive(Debug)]
@@ -63,8 +90,13 @@ impl WriteBudget {
     }
 
     /// Returns the maximum number of writes before the plan is made again.
-    pub(super) fn round(&self) -> usize {
-        if self.churn.is_on(Instant::now()) { CHURN_ROUND } else { ROUND }
+    pub(super) fn round(&self) -> Round {
+        if self.churn.is_on(Instant::now()) { CHURN_ROUND } else { CALM_ROUND }
+    }
+
+    /// Returns `false` once the configuration churns and `round` was for calm: then the rest of its plan is planned again.
+    pub(super) fn allows(&self, round: Round) -> bool {
+        round == CHURN_ROUND || self.round() == round
     }
 
     /// Waits until a write may be sent. The place is held until its answer.
@@ -109,15 +141,41 @@ mod tests {
         assert!(!churn.is_on(after(start, 2000)), "slow changes are none");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_had_at_its_turn() {
+        let churn = Arc::new(Churn::default());
+        let budget = WriteBudget::new(&churn);
+        let start = Instant::now();
+        (0..CHANGES).for_each(|_| churn.note(start));
+        for writes in 0..4 {
+            drop(budget.place().await);
+            assert_eq!(start.elapsed(), INTERVAL * writes);
+        }
+    }
+
+    #[test]
+    fn writes_that_are_always_due_leave_others_their_turn() {
+        let mut latest = None;
+        let mut turns = Vec::new();
+        for _ in 0..4 {
+            let turn = in_turn(vec!["a", "b", "c"], |name| name, latest.as_ref(), CHURN_ROUND);
+            latest = turn.last().copied();
+            turns.extend(turn);
+        }
+        assert_eq!(turns, ["a", "b", "c", "a"]);
+        assert_eq!(in_turn(vec!["a", "b", "c"], |name| name, Some(&"a"), CALM_ROUND), ["b", "c", "a"]);
+    }
+
     #[test]
     fn writes_wait_for_their_turn_only_while_the_configuration_churns() {
         let (churn, start) = (Arc::new(Churn::default()), Instant::now());
         let budget = WriteBudget::new(&churn);
-        assert_eq!((budget.turn(start), budget.round()), (None, ROUND));
+        assert_eq!((budget.turn(start), budget.round()), (None, CALM_ROUND));
         (0..CHANGES).for_each(|_| churn.note(after(start, 1)));
         let turns: Vec<_> = (0..3).map(|_| budget.turn(after(start, 1)).expect("it churns")).collect();
         assert_eq!(turns, [1, 101, 201].map(|millis| after(start, millis)));
         assert_eq!(budget.round(), CHURN_ROUND);
+        assert!(budget.allows(CHURN_ROUND) && !budget.allows(CALM_ROUND), "the plan of the calm is old");
         assert_eq!(budget.turn(after(start, 500)), Some(after(start, 500)), "turns are not saved up");
         assert_eq!(budget.turn(after(start, 1500)), None);
     }

@@ -18,7 +18,7 @@ use super::{
     access::{Permission, RequestFailure, RetryLog, ask},
     addresses::Address,
     batch::send_all,
-    budget::WriteBudget,
+    budget::{WriteBudget, in_turn},
     input::{ManagedIngress, ManagedState, StatusInput},
     options::{manager, request_timeout},
     plan::{RecentWrites, StatusEntry, StatusPlan, Write, plan, wanted},
@@ -42,7 +42,7 @@ pub(super) async fn keep(
     let mut ledger = RecentWrites::default();
     let mut retry_log = RetryLog::new(PATCH);
     let (mut before, mut shown): (Option<Arc<StatusInput>>, Option<Arc<[StatusEntry]>>) = (None, None);
-    let mut due = BTreeSet::new();
+    let (mut due, mut latest) = (BTreeSet::new(), None);
     loop {
         let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
         let known = Arc::clone(&input.borrow_and_update());
@@ -53,7 +53,7 @@ pub(super) async fn keep(
             }
             _ => known.managed_ingresses().collect(),
         };
-        let StatusPlan { mut writes, next, again } =
+        let StatusPlan { writes, next, again } =
             plan(&managed_ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
         (before, shown, due) = (Some(known), entries, again);
         if writes.is_empty() {
@@ -65,7 +65,8 @@ pub(super) async fn keep(
             }
             continue;
         }
-        writes.truncate(budget.round());
+        let writes = in_turn(writes, |write| &write.name, latest.as_ref(), budget.round());
+        latest = writes.last().map(|write| write.name.clone());
         if let Some(pause) = write_all(client, options, budget, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }

@@ -27,7 +27,7 @@ use crate::{
         Options,
         access::{Permission, RequestFailure, RetryLog, ask},
         batch::send_all,
-        budget::WriteBudget,
+        budget::{WriteBudget, in_turn},
         input::StatusInput,
         options::{manager, request_timeout},
     },
@@ -96,14 +96,14 @@ pub(in crate::status) async fn keep(
     let mut ledger = Ledger::default();
     let mut retry_log = RetryLog::new(PATCH);
     let mut before: Arc<StatusInput> = Arc::default();
-    let mut all = Vec::new();
+    let (mut all, mut latest) = (Vec::new(), None);
     loop {
         let known = Arc::clone(&input.borrow_and_update());
         if may_differ(&known, &before) {
             all = wanted(&known);
         }
         let exists = |name: &ObjectName| known.cluster().services.get(name).is_some();
-        let Plan { mut writes, next } = ledger.plan(&all, exists, options.interval, Instant::now());
+        let Plan { writes, next } = ledger.plan(&all, exists, options.interval, Instant::now());
         before = known;
         if writes.is_empty() {
             tokio::select! {
@@ -112,7 +112,8 @@ pub(in crate::status) async fn keep(
             }
             continue;
         }
-        writes.truncate(budget.round());
+        let writes = in_turn(writes, |write| &write.gateway, latest.as_ref(), budget.round());
+        latest = writes.last().map(|write| write.gateway.clone());
         if let Some(pause) = write_all(client, options, budget, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectId},
     object_status::{GatewayAddress, ObjectStatus},
-    status::plan::LEFT_FOR,
+    status::{budget::Round, plan::LEFT_FOR},
 };
 
 /// A status to write.
@@ -59,7 +59,7 @@ pub(super) struct Circumstances<'a> {
     /// How long a status stays that another writer keeps changing, or that could not be written.
     pub(super) interval: Duration,
     /// Largest number of writes.
-    pub(super) round: usize,
+    pub(super) round: Round,
     /// Time at which this process received the changes; `None`: not known.
     pub(super) received: Option<Instant>,
     pub(super) now: Instant,
@@ -73,6 +73,8 @@ pub(super) struct Ledger {
     pub(super) attempts: Attempts,
     /// Time at which each of these objects ceased to be this controller's.
     left: BTreeMap<ObjectId, Instant>,
+    /// The latest object of each kind whose status was planned to be written. The next one has the next turn.
+    latest: BTreeMap<Kind, ObjectId>,
 }
 
 /// Plans the writes for the objects of `due`, which `find` returns unless they are not this controller's.
@@ -89,7 +91,8 @@ pub(super) fn plan<'i>(
 ) -> Plan {
     let Circumstances { addresses: _, paused, interval, round, received: _, now, time: _ } = circumstances;
     let mut plan = Plan::default();
-    for id in due {
+    let mut of_kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+    for id in ledger.in_turn(due) {
         let bearer = find(&id);
         let wanted = bearer.as_ref().and_then(|bearer| bearer.wanted);
         // Also beyond the round, so that other nodes are asked about all objects at once.
@@ -104,7 +107,7 @@ pub(super) fn plan<'i>(
                 None
             }
         };
-        if plan.writes.len() >= *round {
+        if plan.writes.len() >= round.writes || of_kinds.get(&id.kind).is_some_and(|count| *count >= round.of_a_kind) {
             plan.again.insert(id);
             continue;
         }
@@ -137,6 +140,8 @@ pub(super) fn plan<'i>(
             Verdict::Wait(_) | Verdict::Write => {
                 let (uid, version) = (bearer.uid.into(), bearer.version.into());
                 plan.again.insert(id.clone());
+                *of_kinds.entry(id.kind).or_default() += 1;
+                ledger.latest.insert(id.kind, id.clone());
                 plan.writes.push(Write { id, uid, version, target, patch });
             }
         }
@@ -178,6 +183,18 @@ fn effective(
             status
         }
     })
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Returns the objects by kind, and those of a kind from the one behind the latest on: the first ones by name may be due
+    /// at all times.
+    fn in_turn(&self, due: BTreeSet<ObjectId>) -> Vec<ObjectId> {
+        let mut due: Vec<_> = due.into_iter().collect();
+        due.sort_by_key(|id| (id.kind, self.latest.get(&id.kind).is_some_and(|latest| id <= latest)));
+        due
+    }
 }
 
 // === impl Plan ===

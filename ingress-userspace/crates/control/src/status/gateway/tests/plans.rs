@@ -141,6 +141,31 @@ fn a_round_and_a_pause_leave_the_rest_for_later() {
 }
 
 #[test]
+fn objects_that_are_always_due_leave_others_their_turn() {
+    let (routes, gateways) = (route(&["g"]), gateway(1));
+    let (no_parents, nothing) = (json!({"parents": []}), json!({}));
+    let (of_route, of_gateway) = (Status::read(Kind::HttpRoute, &no_parents), Status::read(Kind::Gateway, &nothing));
+    let find = |id: &ObjectId| {
+        let is_route = id.kind == Kind::HttpRoute;
+        let (status, wanted) = if is_route { (&of_route, &routes) } else { (&of_gateway, &gateways) };
+        Some(Bearer { uid: "u", version: "1", present: status.present(), wanted: Some(wanted) })
+    };
+    let named = |kind, number: u32| ObjectId { kind, name: ObjectName::new("n", &number.to_string()) };
+    let due: BTreeSet<_> =
+        (0..3).flat_map(|number| [named(Kind::HttpRoute, number), named(Kind::Gateway, number)]).collect();
+    let (paused, mut ledger) = (BTreeMap::new(), Ledger::default());
+    let churn = Circumstances { round: Round { writes: 64, of_a_kind: 1 }, ..circumstances(&paused, Instant::now()) };
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        let Plan { writes, again, .. } = plan(due.clone(), find, &mut ledger, &mut Knowledge::Nothing, &churn);
+        assert_eq!(again, due, "the others stay due");
+        turns.extend(writes.into_iter().map(|write| write.id));
+    }
+    let expected = [0, 1, 2, 0].map(|number| [named(Kind::Gateway, number), named(Kind::HttpRoute, number)]);
+    assert_eq!(turns, expected.concat());
+}
+
+#[test]
 fn objects_of_a_paused_kind_are_not_compared() {
     // The status is the wanted one, which is found out after the pause.
     let status = Status::read(Kind::Gateway, &shown_gateway(1));
