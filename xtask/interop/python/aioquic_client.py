@@ -94,7 +94,7 @@ class Client(QuicConnectionProtocol):
         await loop.create_datagram_endpoint(lambda: self, local_addr=("::", 0))
 
     def key_phase(self):
-        """Returns the key phase of the server's latest packets."""
+        """Returns the key phase in which packets of the server are decrypted. aioquic changes it with its own update."""
         if LIBRARY == "qh3":
             return self._quic._core.receive_key_phase
         return self._quic._cryptos[Epoch.ONE_RTT].recv.key_phase

@@ -51,8 +51,9 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Time without a request after which a connection is closed, even if the client sends packets; 75 s by default.
     pub keep_alive: Duration,
-    /// Time for the handshake; 20 s by default. Losses take long as long as no round trip has been measured: packets are
-    /// repeated after 1 s, and then after twice the time before (RFC 9002, 6.2).
+    /// Time for the handshake; 20 s by default, and half of it until the client has proven its address. Losses cost much
+    /// time before a round trip is measured: packets are repeated after 1 s, and then after twice the time before (RFC
+    /// 9002, 6.2).
     pub handshake_timeout: Duration,
     /// Time for the head of a request; 10 s by default.
     pub head_timeout: Duration,

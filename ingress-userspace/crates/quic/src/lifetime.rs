@@ -74,7 +74,7 @@ impl State {
             Stage::Closed => None,
             Stage::Handshake => {
                 let end = self.ending().map(|drain| drain.deadline);
-                end.into_iter().chain([self.idle_since + limits.handshake_timeout]).min()
+                end.into_iter().chain([self.idle_since + self.handshake_time()]).min()
             }
             Stage::Serving => {
                 let head = self.heads.front().map(|(since, _)| *since + limits.head_timeout);
@@ -90,6 +90,12 @@ impl State {
         }
     }
 
+    /// Returns the time for the handshake: half of the limit for addresses that may be forged, which hold places of others.
+    fn handshake_time(&self) -> Duration {
+        let limit = self.limits.handshake_timeout;
+        if self.unproven.is_some() { limit / 2 } else { limit }
+    }
+
     fn idle_deadline(&self) -> Option<Instant> {
         let limits = &self.limits;
         let silence = match self.goaway {
@@ -103,11 +109,10 @@ impl State {
 
     /// Does the work of deadlines that have passed.
     pub(crate) fn expire(&mut self, now: Instant) {
-        let limits = &self.limits;
-        let (handshake, head, grace) = (limits.handshake_timeout, limits.head_timeout, limits.drain_grace);
+        let (head, grace) = (self.limits.head_timeout, self.limits.drain_grace);
         match self.stage {
             Stage::Closed => return,
-            Stage::Handshake if now >= self.idle_since + handshake => {
+            Stage::Handshake if now >= self.idle_since + self.handshake_time() => {
                 return self.close(Code::NoError, "the handshake takes too long", now);
             }
             Stage::Handshake => {}

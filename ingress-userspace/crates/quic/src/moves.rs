@@ -59,10 +59,11 @@ impl State {
         }
     }
 
-    /// Returns whether no datagram has come since the timers of QUIC last ended.
+    /// Returns whether no datagram has come since timers of QUIC last ended while a response was owed.
     ///
     /// Where no ACK comes, quinn-proto repeats control frames and no data. Chromium sends no ACK for a repeated
     /// NEW_CONNECTION_ID alone, so a response whose end was lost would wait until the client gives it up. A PING gets one.
+    /// The timers include that of pacing, so a client may also be asked once during a burst, which costs a byte.
     fn is_silent(&mut self) -> bool {
         let datagrams = self.quic.stats().udp_rx.datagrams;
         std::mem::replace(&mut self.heard, datagrams) == datagrams
@@ -163,6 +164,29 @@ mod tests {
             pair.turn(Timers::OfState);
         }
         pair.conn.with(|state| state.quic.stats().frame_tx.ping)
+    }
+
+    /// Returns how long a handshake with a silent client lasts.
+    fn handshake_lasts(is_proven: bool) -> Duration {
+        let mut pair = Pair::begun(&Begun { names: 1, length: 1200 });
+        pair.turn(Timers::OfState);
+        if is_proven {
+            pair.conn.with(|state| state.unproven = None);
+        }
+        let begun = pair.now;
+        while pair.conn.with(|state| state.stage == Stage::Handshake) {
+            let _lost = pair.server_sends();
+            let next = pair.conn.with(|state| state.deadline()).expect("a limit");
+            pair.now = pair.now.max(next);
+            pair.turn(Timers::OfState);
+        }
+        pair.now - begun
+    }
+
+    #[test]
+    fn a_handshake_has_half_of_its_time_until_the_address_is_proven() {
+        let limit = crate::Limits::default().handshake_timeout;
+        assert_eq!((handshake_lasts(false), handshake_lasts(true)), (limit / 2, limit));
     }
 
     #[test]
