@@ -64,7 +64,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Maximum concurrent connections, enough for a scraper and a few people. Further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Time after which a connection whose client reads nothing is closed by the kernel.
+/// Time after which the kernel closes a connection if its client leaves a response unread.
 const STALLED_MAX: Duration = Duration::from_secs(60);
 
 /// Source of all shown values, implemented where all parts are known.

@@ -19,11 +19,20 @@ use tokio::{
 
 /// Size of the pieces that are sent. Two of them wait for the client, and one is being written.
 const CHUNK: usize = 64 * 1024;
-/// Time limit for a text. Prometheus gives up earlier.
-const TIME_MAX: Duration = Duration::from_secs(60);
+/// Time limits for a text. Prometheus gives up earlier.
+const LIMITS: Limits = Limits { whole: Duration::from_secs(60), chunk: Duration::from_secs(10) };
 
 /// A text as pieces. Nothing is made before it is polled, such as for HEAD.
 pub(crate) struct TextStream(Pin<Box<dyn Stream<Item = Result<Bytes, Unfinished>> + Send>>);
+
+/// Time limits for the client.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// For the whole text.
+    whole: Duration,
+    /// For each piece, so that a client that reads nothing leaves its place to others.
+    chunk: Duration,
+}
 
 /// The text was not made to its end, because that failed or because the client read too slowly.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +46,7 @@ pub(super) struct ChunkWriter {
     /// `None` is the end of the text.
     chunks: mpsc::Sender<Option<Bytes>>,
     deadline: Instant,
+    patience: Duration,
 }
 
 impl TextStream {
@@ -45,12 +55,12 @@ impl TextStream {
         places: Arc<Semaphore>,
         write: impl FnOnce(&mut ChunkWriter) -> fmt::Result + Send + 'static,
     ) -> Self {
-        Self::limited(places, TIME_MAX, write)
+        Self::limited(places, LIMITS, write)
     }
 
     fn limited(
         places: Arc<Semaphore>,
-        time: Duration,
+        limits: Limits,
         write: impl FnOnce(&mut ChunkWriter) -> fmt::Result + Send + 'static,
     ) -> Self {
         let begin = async move {
@@ -60,7 +70,8 @@ impl TextStream {
             // A panic is logged, and the text has no end then.
             drop(spawn_blocking(move || {
                 let _place = place;
-                let mut writer = ChunkWriter { chunk: String::new(), chunks, deadline: Instant::now() + time };
+                let deadline = Instant::now() + limits.whole;
+                let mut writer = ChunkWriter { chunk: String::new(), chunks, deadline, patience: limits.chunk };
                 write(&mut writer)?;
                 writer.finish()
             }));
@@ -90,7 +101,8 @@ impl fmt::Debug for TextStream {
 impl ChunkWriter {
     /// Fails if the client is gone, or has not read the text in time.
     fn send(&self, chunk: Option<Bytes>) -> fmt::Result {
-        let sent = Handle::current().block_on(timeout_at(self.deadline, self.chunks.send(chunk)));
+        let deadline = self.deadline.min(Instant::now() + self.patience);
+        let sent = Handle::current().block_on(timeout_at(deadline, self.chunks.send(chunk)));
         sent.map_err(|_elapsed| fmt::Error)?.map_err(|_gone| fmt::Error)
     }
 
@@ -151,27 +163,45 @@ mod tests {
 
     #[test]
     fn a_text_waits_for_its_reader_and_gives_its_place_back_after_a_while() {
+        let (soon, late) = (Duration::from_millis(100), Duration::from_hours(1));
+        for limits in [Limits { whole: soon, chunk: late }, Limits { whole: late, chunk: soon }] {
+            let places = places();
+            let (told, tells) = std::sync::mpsc::channel();
+            let mut text = TextStream::limited(Arc::clone(&places), limits, move |writer| {
+                let mut chunks = 0;
+                let endless = loop {
+                    match writer.write_str(&"x".repeat(CHUNK)) {
+                        Ok(()) => chunks += 1,
+                        Err(error) => break Err(error),
+                    }
+                };
+                told.send(chunks).expect("the test waits");
+                endless
+            });
+            runtime().block_on(async {
+                let first = std::future::poll_fn(|cx| text.poll_chunk(cx)).await;
+                assert!(first.is_some_and(|chunk| chunk.is_ok()));
+                assert_eq!(places.available_permits(), 0, "a second text waits");
+                drop(places.acquire().await);
+            });
+            let chunks: usize = tells.recv().expect("the writer has ended");
+            assert!(chunks < 6, "{chunks} chunks were made for a client that read one");
+        }
+    }
+
+    #[test]
+    fn a_text_ends_with_its_client() {
         let places = places();
-        let (told, tells) = std::sync::mpsc::channel();
-        let time = Duration::from_millis(100);
-        let mut text = TextStream::limited(Arc::clone(&places), time, move |writer| {
-            let mut chunks = 0;
-            let endless = loop {
-                match writer.write_str(&"x".repeat(CHUNK)) {
-                    Ok(()) => chunks += 1,
-                    Err(error) => break Err(error),
-                }
-            };
-            told.send(chunks).expect("the test waits");
-            endless
+        let text = TextStream::new(Arc::clone(&places), |writer| {
+            loop {
+                writer.write_str(&"x".repeat(CHUNK))?;
+            }
         });
         runtime().block_on(async {
-            let first = std::future::poll_fn(|cx| text.poll_chunk(cx)).await;
-            assert!(first.is_some_and(|chunk| chunk.is_ok()));
-            assert_eq!(places.available_permits(), 0);
+            let mut text = text;
+            assert!(std::future::poll_fn(|cx| text.poll_chunk(cx)).await.is_some());
+            drop(text);
             drop(places.acquire().await);
         });
-        let chunks: usize = tells.recv().expect("the writer has ended");
-        assert!(chunks < 6, "{chunks} chunks were made for a client that read one");
     }
 }
