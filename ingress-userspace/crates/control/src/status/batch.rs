@@ -27,7 +27,8 @@ pub(super) async fn send_all<'w, W, T>(
     let round = budget.round();
     let permitted = |write: BoxFuture<'w, _>| {
         let permitted = async move {
-            if !budget.allows(round) {
+            // The plan was made in quiet, and is old before all of it could be sent.
+            if budget.round() < round {
                 return None;
             }
             let _place = budget.place().await;

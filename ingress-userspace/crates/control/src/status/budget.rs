@@ -15,10 +15,11 @@ use tokio::{
 
 /// Maximum number of concurrent writes of all parts: one client must not keep an API server busy.
 pub(super) const CONCURRENT: usize = 8;
-/// Writes before the plan is made again. While the configuration churns, each kind of object has one, so that no kind waits
-/// for all objects of another, and no plan is old when its last write is sent.
-const CALM_ROUND: Round = Round { writes: 64, of_a_kind: 64 };
-const CHURN_ROUND: Round = Round { writes: 64, of_a_kind: 1 };
+/// Writes of one kind of object before the plan is made again.
+const CALM_ROUND: usize = 64;
+/// Same while the configuration churns: no kind waits for all objects of another, and no plan is old when its last write is
+/// sent.
+const CHURN_ROUND: usize = 1;
 /// The configuration churns once this number of changes took effect within [`PERIOD`].
 const CHANGES: usize = 10;
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,29 +30,17 @@ const INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Churn(Mutex<VecDeque<Instant>>);
 
-/// Maximum number of writes of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Round {
-    pub(super) writes: usize,
-    /// Of these, those of objects of one kind.
-    pub(super) of_a_kind: usize,
-}
-
-impl Round {
-    pub(super) const ALL: Self = Self { writes: usize::MAX, of_a_kind: usize::MAX };
-}
-
-/// Returns the writes of one kind that this round has, from the one behind `latest` on, so that all have their turn. They
-/// are in the order of `name`.
+/// Returns the first `round` of the writes of one kind, from the one behind `latest` on, so that all have their turn. The
+/// writes are in the order of `name`.
 pub(super) fn in_turn<W, N: Ord>(
     mut writes: Vec<W>,
     name: impl Fn(&W) -> &N,
     latest: Option<&N>,
-    Round { writes: _, of_a_kind }: Round,
+    round: usize,
 ) -> Vec<W> {
     let next = latest.map_or(0, |latest| writes.partition_point(|write| name(write) <= latest));
     writes.rotate_left(next);
-    writes.truncate(of_a_kind);
+    writes.truncate(round);
     writes
 }
 
@@ -89,14 +78,9 @@ impl WriteBudget {
         Self { places: Semaphore::new(CONCURRENT), churn: Arc::clone(churn), next: Mutex::new(Instant::now()) }
     }
 
-    /// Returns the maximum number of writes before the plan is made again.
-    pub(super) fn round(&self) -> Round {
+    /// Returns the maximum number of writes of one kind before the plan is made again.
+    pub(super) fn round(&self) -> usize {
         if self.churn.is_on(Instant::now()) { CHURN_ROUND } else { CALM_ROUND }
-    }
-
-    /// Returns `false` once the configuration churns and `round` was for calm: then the rest of its plan is planned again.
-    pub(super) fn allows(&self, round: Round) -> bool {
-        round == CHURN_ROUND || self.round() == round
     }
 
     /// Waits until a write may be sent. The place is held until its answer.
@@ -175,7 +159,6 @@ mod tests {
         let turns: Vec<_> = (0..3).map(|_| budget.turn(after(start, 1)).expect("it churns")).collect();
         assert_eq!(turns, [1, 101, 201].map(|millis| after(start, millis)));
         assert_eq!(budget.round(), CHURN_ROUND);
-        assert!(budget.allows(CHURN_ROUND) && !budget.allows(CALM_ROUND), "the plan of the calm is old");
         assert_eq!(budget.turn(after(start, 500)), Some(after(start, 500)), "turns are not saved up");
         assert_eq!(budget.turn(after(start, 1500)), None);
     }

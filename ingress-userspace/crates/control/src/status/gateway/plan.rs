@@ -24,7 +24,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectId},
     object_status::{GatewayAddress, ObjectStatus},
-    status::{budget::Round, plan::LEFT_FOR},
+    status::plan::LEFT_FOR,
 };
 
 /// A status to write.
@@ -58,8 +58,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) paused: &'a BTreeMap<Kind, Instant>,
     /// How long a status stays that another writer keeps changing, or that could not be written.
     pub(super) interval: Duration,
-    /// Largest number of writes.
-    pub(super) round: Round,
+    /// Largest number of writes of one kind.
+    pub(super) round: usize,
     /// Time at which this process received the changes; `None`: not known.
     pub(super) received: Option<Instant>,
     pub(super) now: Instant,
@@ -80,8 +80,8 @@ pub(super) struct Ledger {
 /// Plans the writes for the objects of `due`, which `find` returns unless they are not this controller's.
 ///
 /// Objects that are not in `due` neither changed, nor had a timer or a new verdict since the last plan. A status that
-/// waits for the answers of other nodes is not written, also not in part: they answer within milliseconds as a rule,
-/// and one write instead of two is enough then.
+/// waits for the answers of other nodes is not written, also not in part. As a rule they answer within milliseconds, so one
+/// write is enough.
 pub(super) fn plan<'i>(
     due: BTreeSet<ObjectId>,
     find: impl Fn(&ObjectId) -> Option<Bearer<'i>>,
@@ -107,7 +107,7 @@ pub(super) fn plan<'i>(
                 None
             }
         };
-        if plan.writes.len() >= round.writes || of_kinds.get(&id.kind).is_some_and(|count| *count >= round.of_a_kind) {
+        if of_kinds.get(&id.kind).is_some_and(|count| count >= round) {
             plan.again.insert(id);
             continue;
         }

@@ -34,7 +34,7 @@ use crate::{
         access::{Permission, RequestFailure, RetryLog, ask},
         addresses::Address,
         batch::send_all,
-        budget::{Round, WriteBudget},
+        budget::WriteBudget,
         input::StatusInput,
         options::{asked_at, manager, request_timeout},
     },
@@ -52,7 +52,7 @@ pub(in crate::status) fn bears_status(kind: Kind) -> bool {
     resource(kind).is_some()
 }
 
-/// Keeps statuses as planned, and asks other nodes for what they have to say, until the future is dropped.
+/// Keeps statuses as planned, and asks other nodes whether they serve them, until the future is dropped.
 pub(in crate::status) async fn keep(
     client: &Client,
     options: &Options,
@@ -146,7 +146,7 @@ pub(in crate::status) async fn clear(client: &Client, options: &Options, budget:
         addresses: Some(&[]),
         paused: &BTreeMap::new(),
         interval: options.interval,
-        round: Round::ALL,
+        round: usize::MAX,
         received: None,
         now: Instant::now(),
         time: wall_clock(),

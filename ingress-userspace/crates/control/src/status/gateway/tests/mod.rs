@@ -23,7 +23,7 @@ use crate::{
     object_status::{
         Condition, GatewayAddress, ListenerStatus, ObjectStatus, ParentReference, ParentStatus, StatusBody,
     },
-    status::{budget::Round, plan::LEFT_FOR},
+    status::plan::LEFT_FOR,
 };
 
 mod nodes;
@@ -171,7 +171,7 @@ impl Leader {
             addresses: self.addresses.as_deref(),
             paused: &BTreeMap::new(),
             interval: INTERVAL,
-            round: Round::ALL,
+            round: 64,
             received: Some(self.now),
             now: self.now,
             time: time(NOW),
@@ -210,8 +210,7 @@ impl Leader {
 
 /// Returns the circumstances in which everything is known and allowed.
 fn circumstances<'a>(paused: &'a BTreeMap<Kind, Instant>, now: Instant) -> Circumstances<'a> {
-    let round = Round { writes: 4, of_a_kind: 4 };
-    Circumstances { addresses: None, paused, interval: INTERVAL, round, received: None, now, time: time(NOW) }
+    Circumstances { addresses: None, paused, interval: INTERVAL, round: 4, received: None, now, time: time(NOW) }
 }
 
 /// Returns the status that a new leader writes.
