@@ -20,7 +20,8 @@ const ATTEMPTS: u8 = 6;
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
 Go builds the client on quic-go, and pip fetches aioquic, qh3 and libcurl; all are kept in the cache. The
-browsers and the client of ngtcp2 are Debian's packages. A client that cannot be had here is skipped; with REQUIRE_INTEROP=1 that is an error.
+browsers and the client of ngtcp2 are Debian's packages. A client that cannot be had here is skipped; with
+REQUIRE_INTEROP=1 that is an error.
 
 Examples:
   cargo xtask test interop
@@ -86,8 +87,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Runs all cases of a client, the one with Retry at last: half-open connections of this address disturb others.
 fn ask(client: &Client, stage: &Stage, report: &mut Report) -> Result<()> {
     let (kind, cases) = (client.kind, client.kind.cases());
-    let (last, others): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| **case == Case::Retry);
-    let (alone, others): (Vec<Case>, Vec<Case>) = others.iter().partition(|case| confirmed::is_alone(**case));
+    let (last, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| *case == Case::Retry);
+    let (alone, others): (Vec<Case>, Vec<Case>) = others.into_iter().partition(|case| confirmed::is_alone(*case));
     let logged = stage.logged();
     report.add(kind, client.run(stage, stage.address(), &others)?);
     // The client believes that it has spoken HTTP/3; the log must agree.

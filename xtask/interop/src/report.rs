@@ -36,11 +36,11 @@ impl fmt::Display for Report {
             let cells: Vec<String> = self
                 .results
                 .iter()
-                .map(|(kind, results)| match results.get(&case) {
-                    None if kind.cases().contains(&case) => "not run".to_owned(),
-                    None => format!("cannot: {}", kind.cannot(case)),
-                    Some(Ok(())) => "passed".to_owned(),
-                    Some(Err(_)) => "**failed**".to_owned(),
+                .map(|(kind, results)| match (results.get(&case), kind.cannot(case)) {
+                    (Some(Ok(())), _) => "passed".to_owned(),
+                    (Some(Err(_)), _) => "**failed**".to_owned(),
+                    (None, Some(why)) => format!("cannot: {why}"),
+                    (None, None) => "not run".to_owned(),
                 })
                 .collect();
             let name = case.runner_name().unwrap_or("–");

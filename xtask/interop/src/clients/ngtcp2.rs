@@ -27,6 +27,8 @@ const AMID: &str = "30ms";
 /// Time between the handshake and new keys, and a later one for the request.
 const EARLY: &str = "50ms";
 const LATE: &str = "200ms";
+/// Longest time for a connection, in seconds, by coreutils' `timeout`. The client's own limit is for silence alone.
+const PATIENCE: &str = "60";
 /// Lines of the log in an error.
 const TAIL: usize = 40;
 /// Cipher, in GnuTLS's words.
@@ -130,7 +132,8 @@ impl Client<'_> {
 
     /// Connects and asks for `paths`. Each response is a file with the last part of its path as its name.
     fn connect(&self, options: &[&str], paths: &[impl Display]) -> Result<String> {
-        let mut command = Command::new(self.program);
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE).arg(self.program);
         command.args(["--exit-on-all-streams-close", "--no-quic-dump", "--no-http-dump", "--timeout=20s"]);
         command.arg(format!("--sni={NAME}")).arg("--download").arg(self.scratch).args(options);
         command.args([self.at.ip().to_string(), self.at.port().to_string()]);
