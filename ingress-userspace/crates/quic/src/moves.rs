@@ -62,7 +62,7 @@ impl State {
     /// Returns whether no datagram has come since timers of QUIC last ended while a response was owed.
     ///
     /// Where no ACK comes, quinn-proto repeats control frames and no data. Chromium sends no ACK for a repeated
-    /// NEW_CONNECTION_ID alone, so a response whose end was lost would wait until the client gives it up. A PING gets one.
+    /// NEW_CONNECTION_ID alone. The lost end of a response would wait until the client gives up. A PING gets an ACK.
     /// The timers include that of pacing, so a client may also be asked once during a burst, which costs a byte.
     fn is_silent(&mut self) -> bool {
         let datagrams = self.quic.stats().udp_rx.datagrams;

@@ -34,7 +34,7 @@ pub(crate) struct Answers {
 
 /// Number of answers and events that are made at once on another thread.
 const TURNS: usize = 1;
-/// Number of scrapes that are sent at once. Each has a reading of all values, some 600 bytes for a host.
+/// Number of scrapes that are sent at once. Each has a reading of all values, some 300 bytes for a host.
 const SCRAPES: usize = 4;
 
 /// List of all paths, for the 404 response.
@@ -59,11 +59,12 @@ impl Answers {
         self.viewers.open(Arc::clone(&self.turns), make).ok_or(ApiError::TooManyViewers)
     }
 
-    /// Answers a request. Metrics and the API may read ten thousand hosts or certificates (0.2 s), so requests for more
-    /// than health are answered on another thread, one after the other. The main thread meanwhile shows XDP that the
-    /// process is alive.
+    /// Answers a request. The API may read ten thousand hosts or certificates (0.2 s), so its requests are answered on
+    /// another thread, one after the other. The main thread meanwhile shows XDP that the process is alive. The metrics are
+    /// read once their text is asked for, also on another thread.
     pub(super) async fn respond<B>(self: Arc<Self>, request: Request<B>, reach: Reach) -> Response<AdminBody> {
-        if reach != Reach::Authenticated && matches!(request.uri().path(), "/healthz" | "/startz" | "/readyz") {
+        let is_quick = matches!(request.uri().path(), "/healthz" | "/startz" | "/readyz" | "/metrics");
+        if reach != Reach::Authenticated && is_quick {
             return self.answer(&request, reach);
         }
         let request = request.map(drop);

@@ -1,7 +1,7 @@
-//! Many routes of ListenerSets: start, memory, and the time until a changed route is served, in quiet and while all others
-//! churn, beside that of a changed Ingress and beside the time until a mere watch of the API server shows the change. `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more
-//! ListenerSets, `XDP_INGRESS_CHANGES=200` more changes, and `XDP_INGRESS_CHURN=50` other routes churn each second, in place of
-//! as many as the API server takes.
+//! Many routes of ListenerSets: start, memory, and the time until a change is served, in quiet and while all others churn.
+//! Changes of HTTPRoutes are compared with changes of an Ingress, and with a watch of the API server that does nothing else.
+//! `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more ListenerSets, `XDP_INGRESS_CHANGES=200`
+//! more changes, and `XDP_INGRESS_CHURN=50` other routes churn each second, in place of as many as the API server takes.
 
 use std::{
     cell::RefCell,
@@ -122,13 +122,14 @@ impl Routes<'_> {
             let host = self.host(number, state);
             let (answered, took) = seen(&host, put(routes, &self.route(number, state))).await?;
             changes.routes.push(took);
-            let mut at = None;
-            while at.is_none() {
+            let at = loop {
+                if let Some(at) = shown.borrow_mut().remove(&host) {
+                    break at;
+                }
                 ensure!(answered.elapsed() < Duration::from_secs(60), "a watch does not show `{host}`");
                 tokio::time::sleep(LOOK).await;
-                at = shown.borrow_mut().remove(&host);
-            }
-            changes.watched.extend(at.map(|at| at.saturating_duration_since(answered)));
+            };
+            changes.watched.push(at.saturating_duration_since(answered));
             let host = format!("i{state}.ingress.test");
             let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
             let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
@@ -163,11 +164,11 @@ impl Routes<'_> {
 /// Times from the API server's answers to changes until they are seen.
 #[derive(Default)]
 struct Changes {
-    /// By requests, for changes of HTTPRoutes.
+    /// Changes of HTTPRoutes, seen by requests.
     routes: Vec<Duration>,
-    /// By requests, for changes of an Ingress in turn with those.
+    /// Changes of an Ingress in turn with those, seen by requests.
     ingresses: Vec<Duration>,
-    /// By a watch that does nothing else, for the same changes of HTTPRoutes. Zero: before the answer.
+    /// The same changes of HTTPRoutes, seen by a watch that does nothing else; zero if it saw them before the answer.
     watched: Vec<Duration>,
 }
 
@@ -196,8 +197,8 @@ async fn watch(routes: &Api<DynamicObject>, shown: &Shown) -> anyhow::Result<Inf
     }
 }
 
-/// Makes a change, and returns when it was answered, and the time from then until a request for the host is answered by the
-/// rule: the endpoint refuses connections, so 502 says that the host is known.
+/// Makes a change. Returns when it was answered, and the time until a request is answered by the rule of the host: 502,
+/// because the endpoint refuses connections.
 async fn seen(host: &str, change: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<(Instant, Duration)> {
     let ask = Ask::get(host, "/");
     let mut connection = Connection::open(HTTP, Protocol::Http1, host, &Trust::none()).await?;
