@@ -270,12 +270,15 @@ async fn converse(shared: &Shared, from: Option<IpAddr>, clients: &Clients, repo
     let Clients { target, ask: Ask { method: _, host, path, upload: _ }, .. } = clients;
     let began = Instant::now();
     let stream = connect(from, target.addr).await?;
+    let local = stream.local_addr()?;
     let handshake = client_async(format!("ws://{host}{path}"), stream);
     let (mut socket, _) = timeout(MESSAGE_LIMIT, handshake).await.context("no answer to the handshake")??;
     while began.elapsed() < SOCKET_LIFE && !shared.stop.load(Ordering::Relaxed) {
         let sent = Message::text(format!("{:?}", began.elapsed()));
         socket.send(sent.clone()).await.context("cannot send a message")?;
-        let received = timeout(MESSAGE_LIMIT, socket.next()).await.context("a message did not come back")?;
+        let received = timeout(MESSAGE_LIMIT, socket.next()).await;
+        // The port tells the connection in a dump of packets or sockets.
+        let received = received.with_context(|| format!("a message of {local} did not come back"))?;
         let received = received.context("the WebSocket was cut")?.context("the WebSocket broke")?;
         anyhow::ensure!(received == sent, "`{sent}` came back as `{received}`");
         report.answered += 1;
