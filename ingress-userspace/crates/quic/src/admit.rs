@@ -32,8 +32,8 @@ pub struct FirstPacket {
 pub(crate) struct Load {
     /// Connections whose handshake is not complete.
     pub(crate) half_open: usize,
-    /// Half-open connections of the client's network.
-    pub(crate) of_client: usize,
+    /// Half-open connections that count for the same share as the client.
+    pub(crate) of_share: usize,
     /// Number of half-open connections that a worker may have.
     pub(crate) half_open_max: usize,
     pub(crate) pressure: Pressure,
@@ -54,8 +54,23 @@ pub(crate) enum Admission {
     Refuse,
 }
 
-/// Half-open connections that each network may have, however few a worker may have.
+/// Half-open connections that each share may have, however few a worker may have.
 const SHARE_MIN: usize = 8;
+
+/// A network's share of the half-open connections. Those that began with a token and those that began without have one
+/// each: whoever forges the addresses of a network must not use up the share of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Share {
+    network: IpAddr,
+    is_validated: bool,
+}
+
+impl Share {
+    /// Returns the share that a client counts for. `is_validated` tells whether a token has proven its address.
+    pub(crate) fn of(client: IpAddr, is_validated: bool) -> Self {
+        Self { network: network(client), is_validated }
+    }
+}
 
 /// Returns the network that shares an allowance: an IPv4 address, or the 64 bits that a site of IPv6 gets (RFC 6177).
 pub(crate) fn network(address: IpAddr) -> IpAddr {
@@ -66,10 +81,10 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Decides about a client's first packet. From a quarter of the permitted half-open connections on, clients must prove
-/// their address; so forged addresses never take more. A network may have an eighth.
+/// their address; so forged addresses never take more. A [`Share`] is an eighth of them, and [`SHARE_MIN`] at least.
 pub(crate) fn decide(load: Load) -> Admission {
-    let Load { half_open, of_client, half_open_max, pressure, draining, validated } = load;
-    let is_above_share = of_client >= (half_open_max / 8).max(SHARE_MIN);
+    let Load { half_open, of_share, half_open_max, pressure, draining, validated } = load;
+    let is_above_share = of_share >= (half_open_max / 8).max(SHARE_MIN);
     if draining || pressure == Pressure::Refuse {
         return Admission::Refuse;
     }
@@ -87,7 +102,7 @@ mod tests {
 
     const QUIET: Load = Load {
         half_open: 0,
-        of_client: 0,
+        of_share: 0,
         half_open_max: 1024,
         pressure: Pressure::None,
         draining: false,
@@ -97,8 +112,8 @@ mod tests {
     #[test]
     fn half_open_connections_decide() {
         use Admission::{Accept, Refuse, Retry};
-        // Half-open connections of 1,024, those of the client's network, and the answers without and with a token.
-        for (half_open, of_client, without, with) in [
+        // Half-open connections of 1,024, those of the client's share, and the answers without and with a token.
+        for (half_open, of_share, without, with) in [
             (0, 0, Accept, Accept),
             (255, 0, Accept, Accept),
             (256, 0, Retry, Accept),
@@ -109,7 +124,7 @@ mod tests {
             (128, 128, Retry, Refuse),
         ] {
             for (validated, expected) in [(false, without), (true, with)] {
-                let load = Load { half_open, of_client, validated, ..QUIET };
+                let load = Load { half_open, of_share, validated, ..QUIET };
                 assert_eq!(decide(load), expected, "{load:?}");
                 let draining = Load { draining: true, ..load };
                 assert_eq!(decide(draining), Refuse, "{draining:?}");
@@ -124,6 +139,13 @@ mod tests {
         assert_eq!(decide(Load { validated: true, ..proving }), Admission::Accept);
         let full = Load { pressure: Pressure::Refuse, ..QUIET };
         assert_eq!([full, Load { validated: true, ..full }].map(decide), [Admission::Refuse; 2]);
+    }
+
+    #[test]
+    fn proven_clients_of_a_network_have_a_share_of_their_own() {
+        let share = |client: &str, is_validated| Share::of(client.parse().expect("an address"), is_validated);
+        assert_eq!(share("2001:db8::1", true), share("2001:db8::2", true));
+        assert_ne!(share("2001:db8::1", true), share("2001:db8::1", false));
     }
 
     #[test]

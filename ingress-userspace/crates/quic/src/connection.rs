@@ -3,7 +3,6 @@
 
 use std::{
     collections::VecDeque,
-    net::IpAddr,
     rc::Rc,
     task::Waker,
     time::{Duration, Instant},
@@ -19,7 +18,7 @@ use quinn_proto::{
 };
 
 use crate::{
-    admit::network,
+    admit::Share,
     allowance::Allowance,
     amplification::Unproven,
     body::RequestBody,
@@ -52,8 +51,8 @@ pub(crate) struct State {
     pub(crate) heads: VecDeque<(Instant, StreamId)>,
     pub(crate) allowance: Allowance,
     pub(crate) stage: Stage,
-    /// The network that the handshake counts for.
-    network: IpAddr,
+    /// The share that the handshake counts for.
+    share: Share,
     /// When the connection was accepted, then when the handshake ended, and then when the last request did.
     pub(crate) idle_since: Instant,
     /// The GOAWAY that was sent.
@@ -129,7 +128,7 @@ impl State {
         now: Instant,
     ) -> Self {
         Self {
-            network: network(quic.remote_address().ip()),
+            share: Share::of(quic.remote_address().ip(), unproven.is_none()),
             quic,
             limits: shared.limits(),
             shared,
@@ -234,7 +233,7 @@ impl State {
         self.stage = Stage::Serving;
         self.unproven = None;
         self.idle_since = now;
-        self.shared.end_handshake(self.network);
+        self.shared.end_handshake(self.share);
         count(&self.shared.counters.connected);
         match (self.shared.opened)(&self.peer) {
             Some(context) => _ = self.peer.context.replace(Some(context)),
@@ -257,7 +256,7 @@ impl State {
     /// Ends all requests of a connection that is closed.
     pub(crate) fn end(&mut self) {
         if self.stage == Stage::Handshake {
-            self.shared.end_handshake(self.network);
+            self.shared.end_handshake(self.share);
         }
         self.stage = Stage::Closed;
         self.unacknowledged = 0;

@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::{
+    admit::Share,
     config::{self, ConfigError, Limits},
     conn::Conn,
     connection::State,
@@ -100,9 +101,8 @@ pub(crate) struct Shared {
     /// Whether the driver runs. It sees changes before it ends.
     pub(crate) is_driving: Cell<bool>,
     pub(crate) drain: Cell<Option<Drain>>,
-    /// Connections whose handshake is not complete, by the client's network. Clients choose their addresses, so the hash
-    /// is keyed.
-    pub(crate) handshakes: RefCell<HashMap<IpAddr, usize>>,
+    /// Connections whose handshake is not complete, by share. Clients choose their addresses, so the hash is keyed.
+    pub(crate) handshakes: RefCell<HashMap<Share, usize>>,
     pub(crate) injected: RefCell<VecDeque<Datagram>>,
     /// A configuration that the driver has not taken over.
     pub(crate) replaced: RefCell<Option<Arc<quinn_proto::ServerConfig>>>,
@@ -265,20 +265,20 @@ impl Shared {
         Rc::clone(&self.limits.borrow())
     }
 
-    /// Returns the number of half-open connections of a network.
-    pub(crate) fn half_open_of(&self, network: IpAddr) -> usize {
-        self.handshakes.borrow().get(&network).copied().unwrap_or_default()
+    /// Returns the number of half-open connections of a share.
+    pub(crate) fn half_open_of(&self, share: Share) -> usize {
+        self.handshakes.borrow().get(&share).copied().unwrap_or_default()
     }
 
-    pub(crate) fn begin_handshake(&self, network: IpAddr) {
+    pub(crate) fn begin_handshake(&self, share: Share) {
         count(&self.counters.half_open);
-        *self.handshakes.borrow_mut().entry(network).or_default() += 1;
+        *self.handshakes.borrow_mut().entry(share).or_default() += 1;
     }
 
-    pub(crate) fn end_handshake(&self, network: IpAddr) {
+    pub(crate) fn end_handshake(&self, share: Share) {
         let half_open = &self.counters.half_open;
         half_open.set(half_open.get().saturating_sub(1));
-        if let Entry::Occupied(mut entry) = self.handshakes.borrow_mut().entry(network) {
+        if let Entry::Occupied(mut entry) = self.handshakes.borrow_mut().entry(share) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
                 entry.remove();

@@ -16,7 +16,7 @@ use quinn_proto::{DatagramEvent, Incoming, ServerConfig, Transmit};
 
 use super::{BATCHES, DATAGRAMS, Driver};
 use crate::{
-    admit::{Admission, FirstPacket, Load, decide, network},
+    admit::{Admission, FirstPacket, Load, Share, decide},
     amplification::{Arrival, Unproven},
     config::{self, ConfigError},
     conn::Conn,
@@ -176,7 +176,7 @@ impl<S> Driver<S> {
         };
         let load = Load {
             half_open: usize::try_from(counters.half_open.get()).unwrap_or(usize::MAX),
-            of_client: self.shared.half_open_of(network(first.remote.ip())),
+            of_share: self.shared.half_open_of(Share::of(first.remote.ip(), first.is_validated)),
             half_open_max,
             pressure: (self.pressure)(&first),
             draining: self.shared.drain.get().is_some(),
@@ -233,7 +233,7 @@ impl<S> Driver<S> {
             Ok((handle, quic)) => {
                 let counters = &self.shared.counters;
                 count(&counters.accepted);
-                self.shared.begin_handshake(network(remote.ip()));
+                self.shared.begin_handshake(Share::of(remote.ip(), is_validated));
                 count(&counters.open);
                 let peer = Rc::new(Peer::new(remote, local));
                 let unproven = (!is_validated).then(|| Unproven::new(arrival));

@@ -15,6 +15,7 @@ use std::{
 use ingress_quic::{Counters, Handle, Limits, Pressure};
 
 use crate::{
+    lifetime::half_open,
     relay::{Faults, Relay},
     support::{
         Server, bind, connect, connect_to, first_packets, get, http3, options, pattern, run, start, start_with, until,
@@ -114,6 +115,22 @@ fn new_clients_get_in_and_open_ones_go_on_during_a_flood_of_forged_addresses() {
         // The clients above have some, too.
         assert!(settled(counters) <= sent + 10, "each counts once");
         assert_eq!(counters.panics.get(), 0);
+    });
+}
+
+#[test]
+fn clients_get_in_while_forged_packets_hold_the_share_of_their_network() {
+    run(async {
+        let limits = Limits { half_open_max: 64, handshake_timeout: Duration::from_secs(600), ..Limits::default() };
+        let server = start(limits);
+        let counters = server.handle.counters();
+        // Anyone can send these with the address of the client.
+        let _sockets: Vec<_> = (0..8).map(|_| half_open(&server)).collect();
+        until(|| counters.half_open.get() == 8).await;
+        let client = connect(&server).await;
+        assert_eq!(get(&client, "/size/9").await.expect("a response").body, pattern(9));
+        assert!(counters.retried.get() > 0, "the client had to prove its address");
+        assert_eq!((counters.refused.get(), counters.half_open.get()), (0, 8));
     });
 }
 
