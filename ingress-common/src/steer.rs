@@ -112,9 +112,14 @@ pub struct Move {
     /// Ethernet address on that link of the node that announced the address before.
     pub mac: [u8; 6],
     pub pad: [u8; 2],
-    /// `CLOCK_MONOTONIC` from which packets are no longer forwarded.
+    /// `CLOCK_MONOTONIC` from which packets are no longer forwarded: [`MOVE_NS`] after the begin of the move.
     pub until_ns: u64,
 }
+
+/// Longest time for which packets of a moved address are forwarded, in nanoseconds. Each costs both nodes work. Programs
+/// reckon the begin of a move from it, also of entries that another version wrote: never change it without a new
+/// [`LAYOUT`](crate::map::LAYOUT).
+pub const MOVE_NS: u64 = 3_600 * 1_000_000_000;
 
 /// Value of [`crate::map::NIC_MACS`].
 #[repr(C)]

@@ -13,14 +13,21 @@ use crate::{
 use ingress_common::{
     FlowKey, Move,
     flow::PROTO_TCP,
-    steer::{ADDR_ANNOUNCED, ADDR_MOVED, HEARTBEAT_STALE_NS, fresh},
+    steer::{ADDR_ANNOUNCED, ADDR_MOVED, HEARTBEAT_STALE_NS, MOVE_NS, fresh},
 };
 
 /// Bytes of the two addresses at the beginning of an Ethernet frame.
 pub const ETHERNET_ADDRESSES: usize = 12;
 
+/// Flag of a TCP segment that aborts its connection (RFC 9293, 3.1).
+const RST: u8 = 0x04;
+
 /// Flags of an address with packets that may be forwarded.
 const FORWARDS: u32 = ADDR_ANNOUNCED | ADDR_MOVED;
+
+/// Time after the begin of a move in which a socket in the state TIME_WAIT may be older than the move. The kernel keeps such
+/// sockets for 60 s (`TCP_TIMEWAIT_LEN`), and its timers are up to an eighth late.
+const OLD_TIME_WAIT_NS: u64 = 75 * 1_000_000_000;
 
 /// A packet and the state of the node that only packets for moved addresses ask for. Queried lazily, cheapest question
 /// first.
@@ -32,8 +39,8 @@ pub trait Forwarder {
     /// Returns destination and source address of the frame.
     fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]>;
     /// Returns `true` if a socket of this node has the connection, or a listener sent the SYN cookie that the packet
-    /// confirms.
-    fn is_known(&self, flow: &FlowKey) -> bool;
+    /// confirms. A socket in the state TIME_WAIT has it if `counts_ended` is set.
+    fn is_known(&self, flow: &FlowKey, counts_ended: bool) -> bool;
 }
 
 /// Returns the Ethernet addresses with which a packet is sent on; `None` if it stays here. `flags` are those of its local
@@ -45,7 +52,7 @@ pub fn forwarded(
     flags: u32,
     segment: &Segment,
 ) -> Option<[u8; ETHERNET_ADDRESSES]> {
-    let Segment { flow, tcp_flags: _, offset: _ } = segment;
+    let Segment { flow, tcp_flags, offset: _ } = segment;
     if flags & FORWARDS != FORWARDS || flow.proto != PROTO_TCP || segment.is_request() {
         return None;
     }
@@ -61,7 +68,11 @@ pub fn forwarded(
     if word(&[a, b, c, d, e, f]) != word(&own) || word(&source) == word(&mac) || word(&own) == word(&mac) {
         return None;
     }
-    if forwarder.is_known(flow) {
+    // A client may open a connection to the other node with the port of one that ended here before the move. TIME_WAIT would
+    // answer its segments with the numbers of the old one, and last as long as they come. Resets do not prolong it, and one
+    // that ends it makes room for a new connection.
+    let counts_ended = tcp_flags & RST != 0 || until_ns - now <= MOVE_NS - OLD_TIME_WAIT_NS;
+    if forwarder.is_known(flow, counts_ended) {
         return None;
     }
     let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (mac, own);

@@ -43,7 +43,9 @@ pub(crate) struct IpHeader {
 const TUPLE_WORDS: usize = 9;
 /// Words of the header of IPv6.
 const IP_WORDS: usize = 10;
-/// Number of the state of a listener in the kernel (`include/net/tcp_states.h`).
+/// Numbers of states in the kernel (`include/net/tcp_states.h`). Sockets in FIN_WAIT2 that no process has are in
+/// TIME_WAIT, too.
+const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
 /// Namespace of the interface (`BPF_F_CURRENT_NETNS`).
 const SAME_NAMESPACE: u64 = u64::MAX;
@@ -107,7 +109,7 @@ impl<P: Received> Forwarder for Moving<'_, P> {
     }
 
     #[inline(always)]
-    fn is_known(&self, flow: &FlowKey) -> bool {
+    fn is_known(&self, flow: &FlowKey, counts_ended: bool) -> bool {
         let Self { packet, rewritten, segment } = self;
         // The port that the stack sees.
         let port_be = match rewritten {
@@ -121,7 +123,11 @@ impl<P: Received> Forwarder for Moving<'_, P> {
         }
         // SAFETY: not null, and held until it is released below.
         let state = unsafe { (*socket).state };
-        let is_known = state != TCP_LISTEN || is_cookie(*packet, socket, flow, ports, segment.offset);
+        let is_known = match state {
+            TCP_TIME_WAIT => counts_ended,
+            TCP_LISTEN => is_cookie(*packet, socket, flow, ports, segment.offset),
+            _ => true,
+        };
         // SAFETY: the lookup returned it, and it is not used afterwards.
         unsafe { bpf_sk_release(socket.cast()) };
         is_known

@@ -15,7 +15,6 @@ const OWN: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const PREVIOUS: [u8; 6] = [2, 0, 0, 0, 0, 8];
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const ALL: u32 = ADDR_HELD | ADDR_ANNOUNCED | ADDR_MOVED;
 
@@ -30,6 +29,8 @@ struct Case {
     own: Option<[u8; 6]>,
     ethernet: Option<[[u8; 6]; 2]>,
     is_known: bool,
+    /// Whether a socket in the state TIME_WAIT has the tuple.
+    is_ended: bool,
     /// Number of lookups of a socket.
     lookups: Cell<u32>,
 }
@@ -45,6 +46,7 @@ impl Default for Case {
             own: Some(OWN),
             ethernet: Some([OWN, ROUTER]),
             is_known: false,
+            is_ended: false,
             lookups: Cell::new(0),
         }
     }
@@ -86,9 +88,9 @@ impl Forwarder for Case {
         let [to, from] = self.ethernet?;
         [to, from].concat().try_into().ok()
     }
-    fn is_known(&self, _: &FlowKey) -> bool {
+    fn is_known(&self, _: &FlowKey, counts_ended: bool) -> bool {
         self.lookups.set(self.lookups.get() + 1);
-        self.is_known
+        self.is_known || self.is_ended && counts_ended
     }
 }
 
@@ -113,6 +115,17 @@ fn segments_of_unknown_connections_go_to_the_previous_holder() {
     for tcp_flags in [ACK, RST, ACK | RST, SYN | ACK, 0] {
         let case = Case { tcp_flags, ..Case::default() };
         assert_eq!(case.forwarded().map(Vec::from), Some(addresses.clone()), "{tcp_flags:#x}");
+    }
+}
+
+#[test]
+fn connections_that_ended_before_the_move_are_not_known() {
+    for (after, stays) in [(0, false), (OLD_TIME_WAIT_NS - 1, false), (OLD_TIME_WAIT_NS, true), (MOVE_NS - 1, true)] {
+        let entry = Some(Move { mac: PREVIOUS, pad: [0; 2], until_ns: NOW + MOVE_NS - after });
+        assert_eq!(Case { entry, is_ended: true, ..Case::default() }.forwarded().is_none(), stays, "{after} ns after");
+        assert_eq!(Case { entry, is_known: true, ..Case::default() }.forwarded(), None, "{after} ns after, open");
+        let reset = Case { entry, is_ended: true, tcp_flags: RST, ..Case::default() };
+        assert_eq!(reset.forwarded(), None, "{after} ns after, a reset");
     }
 }
 

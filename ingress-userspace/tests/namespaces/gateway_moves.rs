@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{Read as _, Write as _},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -22,6 +22,7 @@ use ingress_lab::{
     until, until_within,
 };
 use nix::sys::signal::Signal;
+use socket2::{Domain, Socket, Type};
 
 use crate::{
     gateway_addresses::{Node, WITH_POOL, all_are_served, attach_at_router, pool, second_node, shared, shown},
@@ -44,6 +45,10 @@ const TAKES: Duration = Duration::from_secs(10);
 const TAKES_LONG: Duration = Duration::from_secs(25);
 /// Silence of a node after which nothing is forwarded to it.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Port of clients that connect again from the port of an ended connection. The kernel gives it to nobody by itself.
+const REUSED_PORT: u16 = 20_000;
+/// Longest wait for an answer to such a client.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Longest wait for a step.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -75,6 +80,46 @@ fn download(client: &Namespace, to: SocketAddr, size: usize, takes: Duration) ->
         }
     };
     client.thread("download", work).expect("starts")
+}
+
+/// Opens a connection from [`REUSED_PORT`].
+fn connect_again(client: &Namespace, to: SocketAddr) -> anyhow::Result<TcpStream> {
+    let from: SocketAddr = if to.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, REUSED_PORT).into()
+    } else {
+        (Ipv6Addr::UNSPECIFIED, REUSED_PORT).into()
+    };
+    client.run(move || {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        if to.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        // The end of the connection before may still be on its way.
+        socket.set_reuse_address(true)?;
+        socket.bind(&from.into())?;
+        socket.connect(&to.into())?;
+        socket.set_read_timeout(Some(ANSWER))?;
+        Ok(socket.into())
+    })
+}
+
+/// Asks on a connection, and reads the response.
+fn ask(stream: &mut TcpStream, connection: &str) -> anyhow::Result<()> {
+    const BODY: usize = 9;
+    write!(stream, "GET /bytes/{BODY} HTTP/1.1\r\nHost: web.test\r\nConnection: {connection}\r\n\r\n")?;
+    let (mut response, mut buffer) = (Vec::new(), [0; 1024]);
+    let end = b"\r\n\r\n";
+    while response
+        .windows(end.len())
+        .position(|bytes| bytes == end)
+        .is_none_or(|at| response.len() < at + end.len() + BODY)
+    {
+        let read = stream.read(&mut buffer).with_context(|| format!("after `{}`", response.escape_ascii()))?;
+        ensure!(read > 0, "the response ends with `{}`", response.escape_ascii());
+        response.extend_from_slice(&buffer[..read]);
+    }
+    ensure!(response.starts_with(b"HTTP/1.1 200"), "{}", response.escape_ascii());
+    Ok(())
 }
 
 /// Asks for a download, and reads nothing of it: the node with the connection drains as long as it is open.
@@ -148,7 +193,17 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
         addresses.iter().map(|address| download(&net.topology.client, (*address, 80).into(), DOWNLOAD, TAKES)).collect()
     };
     let of_first = downloads();
+    let again = |address: &IpAddr| {
+        connect_again(&net.topology.client, (*address, 80).into())
+            .unwrap_or_else(|error| panic!("{address}: {error:#}"))
+    };
     go_on(&loads);
+    // The node ends these connections first, so it keeps them in the state TIME_WAIT, and the clients keep nothing.
+    for address in &addresses {
+        let mut stream = again(address);
+        ask(&mut stream, "close").unwrap_or_else(|error| panic!("{address}: {error:#}"));
+        assert_eq!(stream.read(&mut [0]).expect("its end"), 0);
+    }
 
     // The first node is drained: the other one takes the addresses, and sends it what it still has.
     processes[0].signal(Signal::SIGTERM).expect("asked to end");
@@ -165,9 +220,18 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
 
     // It comes back: the other one keeps its connections, and gets their packets from it.
     let of_second = downloads();
+    let mut reused: Vec<_> = addresses.iter().map(again).collect();
+    let mut ask_again = || {
+        for (stream, address) in reused.iter_mut().zip(&addresses) {
+            ask(stream, "keep-alive")
+                .unwrap_or_else(|error| panic!("{address} from the port of an ended connection: {error:#}"));
+        }
+    };
+    ask_again();
     processes[0] = start(0, "third");
     assert_eq!(until("the same choice", || shared(&nodes)).expect("both hear of each other"), announced);
     go_on(&loads);
+    ask_again();
     for download in of_second {
         is_whole(download).unwrap_or_else(|error| panic!("a download from the other node: {error:#}"));
     }

@@ -2,6 +2,7 @@
 //! others stay.
 
 use std::{
+    io::Read as _,
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd as _, AsRawFd as _},
 };
@@ -10,8 +11,10 @@ use aya::maps::{Array, Map};
 use ingress_common::{
     Alive, Total,
     map::{ALIVE, ALIVE_CURRENT},
+    steer::MOVE_NS,
 };
 use ingress_datapath::{Datapath, HeldAddress, MovedAddress, RunOptions, TestProgram, monotonic_ns};
+use ingress_lab::until;
 use nix::libc;
 
 use crate::{
@@ -31,7 +34,7 @@ const MOVED: [&str; 2] = ["198.51.100.80", "2001:db8::80"];
 const ANNOUNCED: [&str; 2] = ["198.51.100.81", "2001:db8::81"];
 const CLIENT: [&str; 2] = ["192.0.2.1:40000", "[2001:db8::1]:40000"];
 const PROGRAMS: [TestProgram; 3] = [TestProgram::Ingress, TestProgram::Linear, TestProgram::Stack];
-const HOUR_NS: u64 = 3_600_000_000_000;
+const MINUTE_NS: u64 = 60_000_000_000;
 
 fn at(address: &str) -> String {
     SocketAddr::new(address.parse().expect("an address"), 80).to_string()
@@ -64,7 +67,7 @@ fn taking_over(sandbox: &Sandbox) -> Datapath {
     let datapath = serving(sandbox);
     hold(&datapath, true, true);
     datapath.set_macs(&[(LOOPBACK, OURS)]).expect("an Ethernet address");
-    datapath.set_moves(&moved(monotonic_ns() + HOUR_NS, PREVIOUS, LOOPBACK)).expect("moves");
+    datapath.set_moves(&moved(monotonic_ns() + MOVE_NS, PREVIOUS, LOOPBACK)).expect("moves");
     datapath
 }
 
@@ -168,7 +171,7 @@ fn nothing_is_forwarded_after_the_end_of_the_move() {
     sandboxed(|sandbox| {
         let datapath = taking_over(sandbox);
         let stays = |name| check_both(&datapath, MOVED, ACK, false, name);
-        let later = monotonic_ns() + HOUR_NS;
+        let later = monotonic_ns() + MOVE_NS;
         datapath.set_moves(&moved(monotonic_ns(), PREVIOUS, LOOPBACK)).expect("moves");
         stays("the time is over");
         datapath.set_moves(&moved(later, PREVIOUS, LOOPBACK + 1)).expect("moves");
@@ -232,6 +235,42 @@ fn connections_of_this_node_stay() {
             }
             drop((client, server));
             check(&datapath, &packet.frame(), true, "aborted here");
+        }
+    });
+}
+
+/// Returns `true` if a connection of this client's port, of which the test has no other, is in the state TIME_WAIT.
+fn is_in_time_wait(client: u16) -> bool {
+    // Those of the sandbox: `/proc/net` has those of the main thread.
+    ["tcp", "tcp6"].into_iter().any(|name| {
+        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("readable");
+        table.lines().skip(1).any(|row| {
+            let mut fields = row.split_whitespace().skip(2);
+            let (remote, state) = (fields.next().expect("a remote address"), fields.next().expect("a state"));
+            remote.ends_with(&format!(":{client:04X}")) && state == "06"
+        })
+    })
+}
+
+#[test]
+fn only_connections_that_ended_since_the_move_stay() {
+    sandboxed(|sandbox| {
+        let (datapath, listener) = serving_connections(sandbox);
+        for address in MOVED {
+            let (mut client, server) = connection(&listener, address);
+            let [packet, reset] = [ACK, RST].map(|flags| of(&client, flags).frame());
+            let port = client.local_addr().expect("an address").port();
+            assert!(!is_in_time_wait(port), "of the connection before");
+            // The server ends first, so it keeps the tuple and the client may use it again.
+            drop(server);
+            assert_eq!(client.read(&mut [0]).expect("its end"), 0);
+            drop(client);
+            until("TIME_WAIT", || is_in_time_wait(port).then_some(())).expect("it ends");
+            check(&datapath, &packet, true, "perhaps a connection of the previous holder with the same port");
+            check(&datapath, &reset, false, "it may end TIME_WAIT");
+            datapath.set_moves(&moved(monotonic_ns() + MOVE_NS - 2 * MINUTE_NS, PREVIOUS, LOOPBACK)).expect("moves");
+            check(&datapath, &packet, false, "ended here after the move");
+            datapath.set_moves(&moved(monotonic_ns() + MOVE_NS, PREVIOUS, LOOPBACK)).expect("moves");
         }
     });
 }

@@ -9,15 +9,14 @@
 //! Without a key, the messages are not authenticated. A node believes the first one of several that contradict each other.
 //!
 //! An entry ends when the other node is silent for a second, because it has drained or died, when this node no longer
-//! announces the address, and after [`FORWARDED_FOR`].
+//! announces the address, and after [`MOVE_NS`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    time::Duration,
 };
 
-use ingress_common::map::MOVES_MAX;
+use ingress_common::{map::MOVES_MAX, steer::MOVE_NS};
 use ingress_datapath::MovedAddress;
 use tokio::time::Instant;
 
@@ -26,9 +25,6 @@ use super::{
     peers::{has_room, is_silent},
 };
 use crate::node::Mac;
-
-/// Time for which packets are forwarded to a node that serves on. Each costs both nodes work.
-pub(super) const FORWARDED_FOR: Duration = Duration::from_hours(1);
 
 /// An interface of this node, and the Ethernet address of another node there.
 type Link = (u32, Mac);
@@ -96,8 +92,7 @@ impl Moves {
             self.moved.remove(&address);
             return;
         }
-        let duration = u64::try_from(FORWARDED_FOR.as_nanos()).unwrap_or(u64::MAX);
-        self.moved.insert(address, Moved { links, until_ns: now_ns.saturating_add(duration) });
+        self.moved.insert(address, Moved { links, until_ns: now_ns.saturating_add(MOVE_NS) });
     }
 
     /// Ends what is over. Returns whether an entry has ended.
