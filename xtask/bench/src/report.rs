@@ -72,7 +72,12 @@ impl<S: Copy + Ord> Results<S> {
         self.rows.entry(subject).or_default().insert((peer, round), row);
     }
 
-    /// Returns the median of a figure for each peer; empty if it was not measured.
+    /// Removes the rows of a peer that gives no figures for a subject. The table says so.
+    pub(super) fn leave_out(&mut self, subject: S, peer: usize) {
+        self.rows.entry(subject).or_default().retain(|(index, _), _| *index != peer);
+    }
+
+    /// Returns the median of a figure for each peer, NaN for one without figures; empty if it was not measured.
     pub(super) fn medians(&self, subject: S, figure: Figure) -> Vec<f64> {
         let Some(rows) = self.rows.get(&subject) else { return Vec::new() };
         (0..self.peers.len()).map(|peer| Beside::of(rows, peer).median(figure)).collect()
@@ -109,14 +114,18 @@ impl fmt::Display for Results<Case> {
         )?;
         writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|")?;
         for (case, peer, beside) in self.each() {
+            if beside.own.is_empty() {
+                writeln!(f, "| {case} | {peer} | no figures{} |", " |".repeat(9))?;
+                continue;
+            }
             let goals = self.goals(peer, || case.goals(self.setting.workers));
             writeln!(
                 f,
-                "| {case} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.1} | {:.0} % | {:.0} % | {} | {} |",
+                "| {case} | {peer} | {:.0} | {} | {:.1} | {} | {:.1} | {:.0} % | {:.0} % | {} | {} |",
                 beside.median(Figure::Rate),
-                beside.ratio(Figure::Rate),
+                shown(beside.ratio(Figure::Rate)),
                 beside.median(Figure::Cpu),
-                beside.ratio(Figure::Cpu),
+                shown(beside.ratio(Figure::Cpu)),
                 beside.median(Figure::Kernel),
                 100.0 * median(beside.own.iter().map(|(_, row)| row.cpu.all / row.seconds)),
                 100.0 * spread(beside.own.iter().map(|(_, row)| Figure::Cpu.in_row(row))),
@@ -160,7 +169,13 @@ impl Results<Case> {
     fn write_beside_tcp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (case, tcp) in self.rows.keys().filter_map(|case| Some((*case, case.by_tcp()?))) {
             let (by_http3, by_tcp) = (self.medians(case, Figure::Cpu), self.medians(tcp, Figure::Cpu));
-            for ((peer, http3), tcp_cpu) in self.peers.iter().zip(by_http3).zip(by_tcp) {
+            let peers = self
+                .peers
+                .iter()
+                .zip(by_http3)
+                .zip(by_tcp)
+                .filter(|((_, http3), tcp)| http3.is_finite() && tcp.is_finite());
+            for ((peer, http3), tcp_cpu) in peers {
                 writeln!(f, "\n`{case}` costs {peer} {:.2} × the CPU time of `{tcp}`.", http3 / tcp_cpu)?;
             }
         }
@@ -193,12 +208,19 @@ impl<'r> Beside<'r> {
     }
 }
 
+/// Returns a ratio, or a dash if the reference has no figures.
+fn shown(ratio: f64) -> String {
+    if ratio.is_nan() { "–".to_owned() } else { format!("{ratio:.2}") }
+}
+
 /// Returns the last two columns. A measurement with errors, of any peer, gets no verdict.
 fn judged(goals: &[Goal], beside: &Beside<'_>) -> String {
     let list = goals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let has_errors = beside.all.values().any(|row| row.errors > 0);
+    let has_reference = beside.all.keys().any(|(peer, _)| *peer == 0);
     let verdict = match goals {
         [] => "",
+        _ if !has_reference => "none, no reference",
         _ if has_errors => "none, errors",
         _ if goals.iter().all(|Goal { of, limit }| limit.holds(beside.ratio(*of))) => "met",
         _ => "MISSED",
@@ -279,6 +301,19 @@ mod tests {
         }
         let text = results.to_string();
         assert!(text.ends_with("\n\n`h3` costs xdp-ingress 1.50 × the CPU time of `h2`.\n"), "{text}");
+    }
+
+    #[test]
+    fn peers_without_figures_are_named_and_judge_nothing() {
+        let mut results = results(0.5, 0);
+        results.leave_out(Case::H1, 0);
+        let table = results.to_string();
+        let lines: Vec<_> = table.lines().collect();
+        let columns = |line: &str| line.matches('|').count();
+        assert!(lines[2].starts_with("| h1 | nginx | no figures | "), "{table}");
+        assert!(lines[3].ends_with("| CPU ≤ 0.85 | none, no reference |"), "{table}");
+        assert!(!table.contains("NaN"), "{table}");
+        assert_eq!([2, 3].map(|row| columns(lines[row])), [columns(lines[0]); 2], "{table}");
     }
 
     /// Returns results of both peers in two rounds; the machine is twice as slow in the second.

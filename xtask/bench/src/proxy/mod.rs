@@ -5,6 +5,7 @@
 //! CPU is user plus system time of all processes of a peer, which remains stable when throughput does not.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -29,6 +30,7 @@ use crate::{
     subject::Subject,
 };
 use ingress_lab::client::block_on;
+use xtask_tools::progress;
 
 pub(super) const AFTER_HELP: &str = "\
 The proxy runs with all default features. With one worker, load and backend are pinned to CPU 0, the proxy to CPU 1;
@@ -248,13 +250,28 @@ impl Session {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut results = Results::new(peers.clone(), *setting);
         for case in cases {
-            for peer in &running {
+            // The failure of a peer costs no figures of the others.
+            let mut failed = BTreeSet::new();
+            let mut ask = |index: usize, peer: &Running, length| {
+                if failed.contains(&index) {
+                    return Ok(None);
+                }
+                match load::run(*case, stage.target(peer, *setting), length) {
+                    Err(error) if !peers[index].is_ours() => {
+                        progress::warn(&format!("`{case}` has no figures of {}: {error:#}", peers[index]));
+                        failed.insert(index);
+                        Ok(None)
+                    }
+                    sample => sample.map(Some),
+                }
+            };
+            for (index, peer) in running.iter().enumerate() {
                 // Warm-up: caches and pools are cold.
-                load::run(*case, stage.target(peer, *setting), Duration::from_secs(1))?;
+                ask(index, peer, Duration::from_secs(1))?;
             }
             for (round, index) in turns(extent.rounds, running.len()) {
                 let before = running[index].cpu()?;
-                let sample = load::run(*case, stage.target(&running[index], *setting), extent.length)?;
+                let Some(sample) = ask(index, &running[index], extent.length)? else { continue };
                 let Sample { requests, errors, seconds } = sample;
                 let row = Row { requests, errors, seconds, cpu: running[index].cpu()? - before, times: None };
                 results.add(*case, round, index, row);
@@ -263,6 +280,7 @@ impl Session {
                     running[index].forget_logs()?;
                 }
             }
+            failed.into_iter().for_each(|index| results.leave_out(*case, index));
             eprintln!("{case} done");
         }
         let mut latencies = Results::new(peers.clone(), *setting);
