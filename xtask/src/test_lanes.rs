@@ -39,7 +39,8 @@ Lanes:
            loudly, and with REQUIRE_UI=1 that is an error
   interop  HTTP/3 with clients from elsewhere, on loopback: quic-go, aioquic, qh3, ngtcp2, libcurl, Chromium and Firefox.
            Go builds the first; pip fetches aioquic, qh3 and libcurl; the others are Debian's packages, installed as root. A client
-           that cannot be had is skipped loudly, and with REQUIRE_INTEROP=1 that is an error. Other arguments than names of clients mean nothing to it
+           that cannot be had is skipped loudly, and with REQUIRE_INTEROP=1 that is an error. Other arguments than names of clients mean nothing to it.
+           XDP_INGRESS_INTEROP=all runs the cases on paths with faults with all clients instead of quic-go and aioquic
   docs     examples in the documentation
   gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that
            are fetched and built once. Skipped loudly where they cannot be had; with

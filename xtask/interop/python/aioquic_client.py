@@ -3,7 +3,7 @@
 import asyncio
 from importlib import import_module
 
-from lane import PATIENCE, arguments, pattern, run_all
+from lane import ATTEMPTS, PATIENCE, PATIENCE_AGAIN, arguments, pattern, run_all
 
 GIVEN = arguments()
 LIBRARY, NAME = GIVEN.library, GIVEN.name
@@ -26,7 +26,7 @@ CipherSuite, Epoch = names_of("tls", "CipherSuite", "Epoch")
 
 class Response:
     def __init__(self):
-        self.head, self.body, self.trailers = None, b"", None
+        self.head, self.body, self.trailers = None, bytearray(), None
         self.done = asyncio.get_running_loop().create_future()
 
     def fail(self, reason):
@@ -117,10 +117,27 @@ def session(tickets=None, **options):
     )
 
 
-async def get():
+async def get(length=1_000_000):
     async with session() as client:
-        response = await client.ask(b"GET", b"/size/1000000")
-        assert response.body == pattern(1_000_000), f"{len(response.body)} other bytes came"
+        response = await client.ask(b"GET", b"/size/%d" % length)
+        assert response.body == pattern(length), f"{len(response.body)} other bytes came"
+
+
+async def get_again():
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return await asyncio.wait_for(get(1000), PATIENCE_AGAIN)
+        except (ConnectionError, asyncio.TimeoutError):
+            if attempt == ATTEMPTS:
+                raise
+
+
+async def connections(count):
+    await asyncio.gather(*(get_again() for _ in range(count)))
+
+
+# Cases for paths with faults, by the word before their number.
+ON_PATH = {"bytes": get, "connections": connections}
 
 
 async def post():
@@ -198,4 +215,4 @@ CASES = {
 # The lane changes the server or the path to it.
 CASES |= {"retry": get, "rebinding": post, "ipv6": get}
 
-run_all(GIVEN.cases, lambda name: asyncio.run(asyncio.wait_for(CASES[name](), PATIENCE)))
+run_all(GIVEN.cases, CASES, ON_PATH, lambda case: asyncio.run(asyncio.wait_for(case(), PATIENCE)))

@@ -3,9 +3,9 @@
 import asyncio
 import io
 
-from curl_cffi import AsyncCurl, Curl, CurlHttpVersion, CurlInfo, CurlOpt, __curl_version__
+from curl_cffi import AsyncCurl, Curl, CurlError, CurlHttpVersion, CurlInfo, CurlOpt, __curl_version__
 
-from lane import PATIENCE, arguments, pattern, run_all
+from lane import ATTEMPTS, PATIENCE, PATIENCE_AGAIN, arguments, pattern, run_all
 
 GIVEN = arguments()
 NAME, HOST, PORT = GIVEN.name, GIVEN.host, GIVEN.port
@@ -66,8 +66,8 @@ def echo(length, curl=None):
     return Request("/echo", pattern(length), curl).perform().check(pattern(length))
 
 
-def get():
-    Request("/size/1000000").perform().check(pattern(1_000_000))
+def get(length=1_000_000):
+    Request(f"/size/{length}").perform().check(pattern(length))
 
 
 def post():
@@ -109,6 +109,38 @@ def resumption():
     assert resumed == [False, True, True], f"resumed: {resumed}"
 
 
+async def get_again(multi):
+    for attempt in range(1, ATTEMPTS + 1):
+        request = Request("/size/1000")
+        for option, value in (
+            (CurlOpt.PIPEWAIT, 0),
+            (CurlOpt.FRESH_CONNECT, 1),
+            (CurlOpt.FORBID_REUSE, 1),
+            (CurlOpt.TIMEOUT, PATIENCE_AGAIN),
+        ):
+            request.curl.setopt(option, value)
+        try:
+            await multi.add_handle(request.curl)
+            return request
+        except CurlError:
+            if attempt == ATTEMPTS:
+                raise
+
+
+async def connect_at_once(count):
+    multi = AsyncCurl()
+    try:
+        return await asyncio.gather(*(get_again(multi) for _ in range(count)))
+    finally:
+        await multi.close()
+
+
+def connections(count):
+    for request in asyncio.run(connect_at_once(count)):
+        request.check(pattern(1000))
+        assert request.new_connections() == 1, f"{request.new_connections()} connections of a request"
+
+
 def multiconnect():
     for _ in range(20):
         assert echo(1000).new_connections() == 1, "no new connection"
@@ -119,6 +151,8 @@ CASES = {
 }
 # The lane changes the server or the path to it.
 CASES |= {"retry": get, "rebinding": post, "ipv6": get}
+# Cases for paths with faults, by the word before their number.
+ON_PATH = {"bytes": get, "connections": connections}
 
 assert " ngtcp2/" in __curl_version__, f"another library of QUIC: {__curl_version__}"
-run_all(GIVEN.cases, lambda name: CASES[name]())
+run_all(GIVEN.cases, CASES, ON_PATH, lambda case: case())

@@ -1,13 +1,18 @@
 """Arguments and output of the clients in Python for `cargo xtask test interop`.
 
 A client runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its
-failure.
+failure. For paths with faults, `bytes-N` is one response of N bytes, and `connections-N` is N connections at once.
 """
 
 import argparse
+from functools import partial
 
 # Longest time for a case or a request, in seconds.
-PATIENCE = 30
+PATIENCE = 60
+# Attempts to connect on paths with faults, where handshakes may lose too much, and the longest time for each in seconds.
+# The server ends a handshake after 10 seconds, or 20 once the address is proven, and its last packet may be lost.
+ATTEMPTS = 3
+PATIENCE_AGAIN = 15
 
 
 def arguments():
@@ -28,11 +33,12 @@ def pattern(length):
     return bytes(at % 251 for at in range(length))
 
 
-def run_all(names, run):
-    """Calls `run` with each of `names`; an exception is a failure."""
+def run_all(names, cases, on_path, run):
+    """Runs the case of each name by `run`; an exception is a failure. `on_path` has cases that take a number."""
     for name in names:
         try:
-            run(name)
+            kind, _, number = name.partition("-")
+            run(partial(on_path[kind], int(number)) if number else cases[name])
             print(name, "ok", flush=True)
         except Exception as error:
             print(name, type(error).__name__, error, flush=True)

@@ -3,15 +3,16 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use ingress_lab::until_within;
 
 use crate::clients::{Case, Client, Results};
-use crate::relay::Relay;
+use crate::path::{Fault, Path, Plan};
 use crate::stage::{COUNTED, Stage};
 
-/// Datagrams between two changes of a port: more than a handshake has, and a fraction of those of the request.
-const EVERY: usize = 300;
+/// NAT that changes ports: after more datagrams than a handshake has, and four times or more amid the response.
+const NAT: Plan =
+    Plan { delay: Duration::ZERO, rate: None, fault: Fault::Rebinding { every: 150, keeps_address: true } };
 /// Fewest changes of the port amid the request.
 const MOVES: u64 = 3;
 /// Time until workers have counted for metrics whatever came before.
@@ -46,20 +47,20 @@ pub(crate) fn run(client: &Client, stage: &Stage, case: Case) -> Result<Results>
         thread::sleep(SETTLED);
     }
     let before = count(stage)?;
-    let relay = if case == Case::Rebinding { Some(Relay::start(stage.address(), EVERY)?) } else { None };
-    let at = match (&relay, case) {
-        (Some(relay), _) => relay.address,
+    let nat = (case == Case::Rebinding).then(|| Path::start(stage.address(), NAT, 1, 1)).transpose()?;
+    let at = match (&nat, case) {
+        (Some(path), _) => *path.ports.first().context("a path without a port")?,
         (None, Case::Ipv6) => stage.address_v6(),
         (None, _) => stage.address(),
     };
     let mut results = client.run(stage, at, &[case])?;
     let is_counted = until_within(COUNTED, what, || (count(stage).ok()? >= before + least).then_some(())).is_ok();
-    let moves = relay.map_or(MOVES, |relay| relay.moves() as u64);
+    let ports = nat.map_or(Ok(MOVES), |path| path.end().map(|counts| counts.answered))?;
     for (_, result) in &mut results {
         if result.is_ok() && !is_counted {
             *result = Err(format!("the product has not counted {what}"));
-        } else if result.is_ok() && moves < MOVES {
-            *result = Err(format!("the product has answered at {moves} new ports"));
+        } else if result.is_ok() && ports < MOVES {
+            *result = Err(format!("the product has answered at {ports} new ports"));
         }
     }
     Ok(results)

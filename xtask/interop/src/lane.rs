@@ -7,9 +7,10 @@ use xtask_setup::build::{self, Profile};
 use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress};
 
-use crate::clients::{Case, Client, Kind};
+use crate::clients::{Case, Client, Kind, Results};
 use crate::confirmed;
 use crate::half_open;
+use crate::impaired::{self, Choice, Impaired};
 use crate::report::Report;
 use crate::stage::Stage;
 
@@ -22,6 +23,7 @@ pub const AFTER_HELP: &str = "\
 Go builds the client on quic-go, and pip fetches aioquic, qh3 and libcurl; all are kept in the cache. The
 browsers and the client of ngtcp2 are Debian's packages. A client that cannot be had here is skipped; with
 REQUIRE_INTEROP=1 that is an error.
+Cases on paths with faults run with quic-go and aioquic; with XDP_INGRESS_INTEROP=all they run with all clients.
 
 Examples:
   cargo xtask test interop
@@ -43,6 +45,7 @@ pub struct Args {
 /// # Errors
 /// Fails if the product cannot be built or started, or a case does not pass.
 pub fn run(args: &Args) -> Result<Outcome> {
+    let choice = Choice::from_environment()?;
     let kinds = if args.client.is_empty() { Kind::ALL.to_vec() } else { args.client.clone() };
     let (mut clients, mut missing) = (Vec::new(), Vec::new());
     for kind in kinds {
@@ -66,16 +69,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let scratch = tempfile::tempdir().context("cannot make a directory for logs and manifests")?;
     let mut stage = Stage::start(&binary, scratch.path())?;
-    let mut report = Report::default();
-    for client in &clients {
-        if let Err(error) = ask(client, &stage, &mut report) {
-            print!("{report}");
-            progress::warn(&format!("the log of the product ends with:\n{}", stage.log_tail()));
-            return Err(error.context(format!("{} cannot be judged", client.kind)));
-        }
+    let (mut report, mut on_paths) = (Report::new(), Report::new());
+    let asked = ask_all(choice, &clients, &stage, &mut report, &mut on_paths);
+    print!("{report}\n{on_paths}");
+    let left_out: Vec<String> =
+        clients.iter().filter(|client| !choice.has(client.kind)).map(|client| client.kind.to_string()).collect();
+    if !left_out.is_empty() {
+        let names = left_out.join(", ");
+        println!("No case on a path with faults ran for {names}; {}=all runs them, too.", impaired::VARIABLE);
     }
-    print!("{report}");
-    let failures = report.failures();
+    let error = asked.err().map(|error| format!("{error:#}"));
+    let failures: Vec<String> = report.failures().into_iter().chain(on_paths.failures()).chain(error).collect();
     if !failures.is_empty() {
         progress::warn(&format!("the log of the product ends with:\n{}", stage.log_tail()));
         bail!("{}", failures.join("\n"));
@@ -84,30 +88,51 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if missing.is_empty() { Ok(Outcome::Passed) } else { Ok(Outcome::Skipped(missing.join(", "))) }
 }
 
+/// Runs the cases of all clients, and after that those on paths with faults. An error ends this; results so far are kept.
+fn ask_all(
+    choice: Choice,
+    clients: &[Client],
+    stage: &Stage,
+    report: &mut Report<Case>,
+    on_paths: &mut Report<Impaired>,
+) -> Result<()> {
+    for client in clients {
+        ask(client, stage, report).with_context(|| format!("{} cannot be judged", client.kind))?;
+    }
+    for client in clients {
+        impaired::ask(choice, client, stage, on_paths)
+            .with_context(|| format!("{} cannot be judged on paths", client.kind))?;
+    }
+    Ok(())
+}
+
 /// Runs all cases of a client, the one with Retry at last: half-open connections of this address disturb others.
-fn ask(client: &Client, stage: &Stage, report: &mut Report) -> Result<()> {
+fn ask(client: &Client, stage: &Stage, report: &mut Report<Case>) -> Result<()> {
+    let passed =
+        |results: Results| results.into_iter().map(|(case, result)| (case, result.map(|()| "passed".to_owned())));
     let (kind, cases) = (client.kind, client.kind.cases());
     let (last, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| *case == Case::Retry);
     let (alone, others): (Vec<Case>, Vec<Case>) = others.into_iter().partition(|case| confirmed::is_alone(*case));
     let logged = stage.logged();
-    report.add(kind, client.run(stage, stage.address(), &others)?);
+    report.add(kind, passed(client.run(stage, stage.address(), &others)?));
     // The client believes that it has spoken HTTP/3; the log must agree.
     stage.wait_for_log(logged)?;
     for case in alone {
-        report.add(kind, confirmed::run(client, stage, case)?);
+        report.add(kind, passed(confirmed::run(client, stage, case)?));
     }
     if !last.is_empty() {
         for attempt in 1..=ATTEMPTS {
-            let _sockets = half_open::fill(stage)?;
+            let half_open = half_open::fill(stage)?;
             let before = stage.retries()?;
             let mut results = client.run(stage, stage.address(), &last)?;
             let is_sent = stage.wait_for_retries(before).is_ok();
+            drop(half_open);
             stage.wait_for_rest()?;
             if is_sent || attempt == ATTEMPTS {
                 if !is_sent {
                     results.iter_mut().for_each(|(_, result)| *result = Err("no Retry was sent".into()));
                 }
-                report.add(kind, results);
+                report.add(kind, passed(results));
                 break;
             }
         }

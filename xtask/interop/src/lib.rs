@@ -5,7 +5,8 @@
 //! lane ── clients (quic-go, aioquic, qh3, ngtcp2, curl, chromium, firefox) ──▶ stage (xdp-ingress) ──▶ pod
 //!   │        └ command: a program with cases as arguments
 //!   ├─ confirmed: cases that the product must confirm
-//!   │        └ relay: NAT between a client and the product
+//!   ├─ impaired: cases on a path with faults
+//!   │        └ path: a relay between clients and stage; for `confirmed`, it is NAT
 //!   ├─ half_open: handshakes that do not go on, so that the product sends Retry
 //!   └─ report: a table of cases and clients
 //! ```
@@ -14,8 +15,9 @@
 mod clients;
 mod confirmed;
 mod half_open;
+mod impaired;
 pub mod lane;
+mod path;
 mod pod;
-mod relay;
 mod report;
 mod stage;

@@ -20,6 +20,8 @@ use crate::pod::Pod;
 
 /// The server's name.
 pub(crate) const NAME: &str = "web.test";
+/// Names of a certificate that takes some 14,000 bytes, more than three times any client's first packets.
+const LONG_NAMES: usize = 300;
 /// Longest wait for a start.
 const START: Duration = Duration::from_secs(60);
 /// Handshakes that do not go on are dropped after ten seconds.
@@ -37,16 +39,11 @@ pub(crate) struct Stage {
     pub(crate) roots: PathBuf,
     /// Directory for files of clients.
     pub(crate) scratch: PathBuf,
-    /// SHA-256 of the server's public key, in base64.
-    pub(crate) key_hash: String,
+    /// SHA-256 of the server's public keys, in base64, with a comma.
+    pub(crate) key_hashes: String,
     product: Process,
     port: u16,
     admin: u16,
-}
-
-/// Returns the origin of the server at `address`, as a browser names it.
-pub(crate) fn origin(address: SocketAddr) -> String {
-    format!("{NAME}:{}", address.port())
 }
 
 impl Stage {
@@ -58,12 +55,21 @@ impl Stage {
         let pod = Pod::start()?;
         let authority = Authority::generate()?;
         let key = KeyPair::generate().context("cannot make a key")?;
-        let secret = authority.sign(&[NAME], &key)?.secret("default", "web");
-        let key_hash = STANDARD.encode(Sha256::digest(key.subject_public_key_info()));
+        let below = format!("*.{NAME}");
+        let secret = authority.sign(&[NAME, &below], &key)?.secret("default", "web");
+        let long: Vec<String> = (0..LONG_NAMES).map(|number| format!("{number:032x}.{NAME}")).collect();
+        let long: Vec<&str> =
+            std::iter::once("amplificationlimit.web.test").chain(long.iter().map(String::as_str)).collect();
+        // With its own key: the serial number comes from it, and authorities may use one only once.
+        let long_key = KeyPair::generate().context("cannot make a key")?;
+        let long = authority.sign(&long, &long_key)?.secret("default", "long");
+        let hash = |key: &KeyPair| STANDARD.encode(Sha256::digest(key.subject_public_key_info()));
+        let key_hashes = format!("{},{}", hash(&key), hash(&long_key));
         let (manifests, roots) = (scratch.join("manifests"), scratch.join("roots.pem"));
         fs::create_dir(&manifests)?;
         fs::write(&roots, authority.pem())?;
         fs::write(manifests.join("secret.yaml"), secret)?;
+        fs::write(manifests.join("long.yaml"), long)?;
         let objects = include_str!("objects.yaml").replace("19000", &pod.address.port().to_string());
         fs::write(manifests.join("objects.yaml"), objects)?;
         let [http, port, admin] = free_ports()?;
@@ -75,7 +81,7 @@ impl Stage {
         command.arg(format!("--admin-addr=127.0.0.1:{admin}"));
         let product = Process::spawn("xdp-ingress", command, scratch.join("xdp-ingress.log"))?;
         let scratch = scratch.to_owned();
-        let mut stage = Self { pod, roots, scratch, key_hash, product, port, admin };
+        let mut stage = Self { pod, roots, scratch, key_hashes, product, port, admin };
         stage.product.wait_until(START, "it is ready", || {
             block_on(admin_answer(admin, "/readyz")).is_ok_and(|(status, _)| status == 200)
         })?;

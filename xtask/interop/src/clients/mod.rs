@@ -2,18 +2,24 @@
 
 mod chromium;
 mod command;
+pub(crate) mod errand;
 mod firefox;
+mod host;
 mod ngtcp2;
 mod python;
 mod quic_go;
+mod visit;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+pub(crate) use self::host::Host;
+use self::visit::Visit;
 use crate::stage::Stage;
 
 /// Result of each case, with the reason of a failure.
@@ -179,16 +185,27 @@ impl Client {
     /// # Errors
     /// Fails if the client cannot be started, or says something else than a result for each case.
     pub(crate) fn run(&self, stage: &Stage, at: SocketAddr, cases: &[Case]) -> Result<Results> {
+        let host = Host::web(at);
         let said = match self.kind {
-            Kind::QuicGo => command::said(&mut quic_go::command(&self.program, cases), stage, at, cases),
-            Kind::Aioquic => command::said(&mut python::AIOQUIC.command(&self.program), stage, at, cases),
-            Kind::Qh3 => command::said(&mut python::QH3.command(&self.program), stage, at, cases),
-            Kind::Ngtcp2 => ngtcp2::said(&self.program, stage, at, cases),
-            Kind::Curl => command::said(&mut python::CURL.command(&self.program), stage, at, cases),
-            Kind::Chromium => chromium::said(&self.program, stage, at, cases),
-            Kind::Firefox => firefox::said(&self.program, stage, at, cases),
+            Kind::QuicGo | Kind::Aioquic | Kind::Qh3 | Kind::Curl => {
+                command::said(&mut self.command(cases)?, stage, &host, cases)
+            }
+            Kind::Ngtcp2 => ngtcp2::said(&self.program, stage, &host, cases),
+            Kind::Chromium => chromium::said(&self.program, stage, &Visit::of_cases(host, cases)),
+            Kind::Firefox => firefox::said(&self.program, stage, &Visit::of_cases(host, cases)),
         }?;
         command::parse(&said, cases)
+    }
+
+    /// Returns the command of a client that has names of cases or tasks as arguments. `cases` are those to come.
+    fn command(&self, cases: &[Case]) -> Result<Command> {
+        Ok(match self.kind {
+            Kind::QuicGo => quic_go::command(&self.program, cases),
+            Kind::Aioquic => python::AIOQUIC.command(&self.program),
+            Kind::Qh3 => python::QH3.command(&self.program),
+            Kind::Curl => python::CURL.command(&self.program),
+            Kind::Ngtcp2 | Kind::Chromium | Kind::Firefox => bail!("{} takes no cases as arguments", self.kind),
+        })
     }
 }
 

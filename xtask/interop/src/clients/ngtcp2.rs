@@ -4,16 +4,19 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::TempDir;
 use xtask_tools::process;
 
-use super::Case;
+use super::errand::Task;
+use super::{Case, Host};
 use crate::pod::pattern;
-use crate::stage::{NAME, Stage};
+use crate::stage::Stage;
 
 const PROGRAM: &str = "gtlsclient";
 /// Requests at a time.
@@ -27,8 +30,15 @@ const AMID: &str = "30ms";
 /// Time between the handshake and new keys, and a later one for the request.
 const EARLY: &str = "50ms";
 const LATE: &str = "200ms";
-/// Longest time for a connection, in seconds, by coreutils' `timeout`. The client's own limit is for silence alone.
-const PATIENCE: &str = "60";
+/// Longest time for a connection, by coreutils' `timeout`. The client's own limit is for silence alone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The same for one of several attempts: the product may have ended the connection, and its last packet may be lost.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(15);
+/// Options on paths with faults. The product ends a handshake after 10 seconds, or 20 once the address is proven; the
+/// client by itself does earlier.
+const ON_PATH: [&str; 1] = ["--handshake-timeout=20s"];
+/// Attempts to connect on paths with faults, where handshakes may lose too much.
+const ATTEMPTS: usize = 3;
 /// Lines of the log in an error.
 const TAIL: usize = 40;
 /// Cipher, in GnuTLS's words.
@@ -41,23 +51,45 @@ pub(super) fn program() -> Result<PathBuf> {
 }
 
 /// Runs `cases`, and returns a line for each.
-pub(super) fn said(program: &Path, stage: &Stage, at: SocketAddr, cases: &[Case]) -> Result<String> {
-    let scratch = tempfile::tempdir_in(&stage.scratch).context("cannot make a directory for responses")?;
-    let client = Client { program, at, scratch: scratch.path() };
-    let lines = cases.iter().map(|case| match client.run(*case) {
-        Ok(()) => format!("{case} ok\n"),
-        Err(error) => format!("{case} {}\n", format!("{error:#}").replace('\n', " ")),
+pub(super) fn said(program: &Path, stage: &Stage, host: &Host, cases: &[Case]) -> Result<String> {
+    lines(program, stage, host, cases, Client::run)
+}
+
+/// Runs `tasks` on a path with faults, and returns a line for each.
+pub(super) fn said_on_path(program: &Path, stage: &Stage, host: &Host, tasks: &[Task]) -> Result<String> {
+    lines(program, stage, host, tasks, Client::run_on_path)
+}
+
+fn lines<'a, T: Copy + Display>(
+    program: &'a Path,
+    stage: &Stage,
+    host: &'a Host,
+    asked: &[T],
+    run: impl Fn(&Client<'a>, T) -> Result<()>,
+) -> Result<String> {
+    let client = Client::new(program, host, &stage.scratch)?;
+    let lines = asked.iter().map(|one| match run(&client, *one) {
+        Ok(()) => format!("{one} ok\n"),
+        Err(error) => format!("{one} {}\n", format!("{error:#}").replace('\n', " ")),
     });
     Ok(lines.collect())
 }
 
 struct Client<'a> {
     program: &'a Path,
-    at: SocketAddr,
-    scratch: &'a Path,
+    host: &'a Host,
+    /// Directory for responses.
+    scratch: TempDir,
+    /// Longest time for a connection.
+    patience: Duration,
 }
 
-impl Client<'_> {
+impl<'a> Client<'a> {
+    fn new(program: &'a Path, host: &'a Host, scratch: &Path) -> Result<Self> {
+        let scratch = tempfile::tempdir_in(scratch).context("cannot make a directory for responses")?;
+        Ok(Self { program, host, scratch, patience: PATIENCE })
+    }
+
     fn run(&self, case: Case) -> Result<()> {
         match case {
             Case::Get | Case::Retry | Case::Ipv6 => self.get(1_000_000, &[]).map(drop),
@@ -89,9 +121,26 @@ impl Client<'_> {
         }
     }
 
+    fn run_on_path(&self, task: Task) -> Result<()> {
+        match task {
+            Task::Bytes(length) => self.get(length, &ON_PATH).map(drop),
+            Task::Connections(count) => thread::scope(|scope| {
+                let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| self.get_apart())).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().ok().context("a thread panicked")?)
+            }),
+        }
+    }
+
+    /// Asks for a short response on a connection with a directory of its own, several times if need be.
+    fn get_apart(&self) -> Result<()> {
+        let client = Self { patience: PATIENCE_AGAIN, ..Self::new(self.program, self.host, self.scratch.path())? };
+        let get = || client.get(1000, &ON_PATH).map(drop);
+        (1..ATTEMPTS).fold(get(), |result, _| result.or_else(|_| get()))
+    }
+
     /// Connects without a session, and with that of the server: the second flight of the server has no certificate.
     fn resumption(&self) -> Result<()> {
-        let session = self.scratch.join("session");
+        let session = self.scratch.path().join("session");
         let session = session.to_str().context("a path that is not UTF-8")?;
         let flight = || -> Result<usize> {
             let log = self.get(1000, &["--disable-early-data", "--session-file", session])?;
@@ -119,7 +168,7 @@ impl Client<'_> {
 
     /// Sends `length` bytes to each of `paths`.
     fn post(&self, length: usize, paths: &[&str]) -> Result<()> {
-        let (body, sent) = (self.scratch.join("body"), pattern(length));
+        let (body, sent) = (self.scratch.path().join("body"), pattern(length));
         fs::write(&body, &sent)?;
         let body = body.to_str().context("a path that is not UTF-8")?;
         let log = self.connect(&["--http-method", "POST", "--data", body], paths)?;
@@ -133,11 +182,11 @@ impl Client<'_> {
     /// Connects and asks for `paths`. Each response is a file with the last part of its path as its name.
     fn connect(&self, options: &[&str], paths: &[impl Display]) -> Result<String> {
         let mut command = Command::new("timeout");
-        command.arg(PATIENCE).arg(self.program);
+        command.arg(self.patience.as_secs().to_string()).arg(self.program);
         command.args(["--exit-on-all-streams-close", "--no-quic-dump", "--no-http-dump", "--timeout=20s"]);
-        command.arg(format!("--sni={NAME}")).arg("--download").arg(self.scratch).args(options);
-        command.args([self.at.ip().to_string(), self.at.port().to_string()]);
-        command.args(paths.iter().map(|path| format!("https://{NAME}:{}/{path}", self.at.port())));
+        command.arg(format!("--sni={}", self.host.name)).arg("--download").arg(self.scratch.path()).args(options);
+        command.args([self.host.at.ip().to_string(), self.host.at.port().to_string()]);
+        command.args(paths.iter().map(|path| format!("https://{}/{path}", self.host)));
         // It succeeds in any case, and ends when the connection does.
         let output = command.stdin(Stdio::null()).output().context("cannot start it")?;
         let log = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -148,7 +197,7 @@ impl Client<'_> {
 
     /// Compares and removes a response. A difference is an error with the end of the log.
     fn check(&self, name: &str, expected: &[u8], log: &str) -> Result<()> {
-        let path = self.scratch.join(name);
+        let path = self.scratch.path().join(name);
         let got = fs::read(&path).with_context(|| format!("no response for {name}"))?;
         fs::remove_file(path)?;
         let last: Vec<&str> = log.lines().rev().take(TAIL).collect();

@@ -13,6 +13,8 @@ use super::Case;
 
 /// Module that pins the version, relative to the work tree.
 const MODULE: &str = "xtask/interop/go";
+/// Sources in the module.
+const SOURCES: [&str; 2] = ["main.go", "paths.go"];
 const PROGRAM: &str = "client";
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
@@ -48,6 +50,24 @@ fn install(cache: &Cache) -> Result<()> {
 
 /// Returns a name that changes with the versions and with the source.
 fn dir_name() -> Result<String> {
-    let source = sha256_file(&workspace::root().join(MODULE).join("main.go"))?;
-    Ok(format!("interop-quic-go-{}-{source:.8}", go::fingerprint(MODULE)?))
+    let sources = SOURCES.iter().map(|name| sha256_file(&workspace::root().join(MODULE).join(name)));
+    let sources: Vec<String> = sources.map(|hash| Ok(format!("{:.8}", hash?))).collect::<Result<_>>()?;
+    Ok(format!("interop-quic-go-{}-{}", go::fingerprint(MODULE)?, sources.join("-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn each_source_changes_the_name_of_the_build() {
+        let files = fs::read_dir(workspace::root().join(MODULE)).unwrap().map(|file| file.unwrap().path());
+        let mut names: Vec<_> = files.filter(|path| path.extension() == Some(OsStr::new("go"))).collect();
+        names.sort();
+        let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
+        assert_eq!(names, SOURCES);
+    }
 }
