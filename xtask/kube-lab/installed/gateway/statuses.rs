@@ -13,10 +13,10 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    api, apply, between, gateway, leader, object,
+    api, apply, between, condition, gateway, leader, object,
     product::{Away, HTTP, Product},
     programmed, put_all, route, settled, writes,
 };
@@ -134,6 +134,18 @@ fn no_status_is_written_while_nothing_changes_nor_by_the_next_leader() {
         let answer =
             stage.try_ask(address, Protocol::Http1, &Trust::none(), &ask).map_err(|error| format!("{error:#}"))?;
         if answer.status == 502 { Ok(()) } else { Err(answer.status.to_string()) }
+    });
+    // The status of a route changes again when a node answers late, which the leader asks after pauses of up to 30 s.
+    until("all nodes say that they serve the routes", || {
+        let routes = scope.json(&["get", "httproutes"])["items"].take();
+        let is_served = |route: &Value| {
+            condition(&route["status"]["parents"][0]["conditions"], "xdp-ingress.io/Served") == Some(true)
+        };
+        let waiting = routes.as_array().into_iter().flatten().filter(|route| !is_served(route)).collect::<Vec<_>>();
+        match waiting.first() {
+            None => Ok(()),
+            Some(route) => Err(format!("{} routes wait, such as {}", waiting.len(), route["status"])),
+        }
     });
     let before = settled(stage);
     std::thread::sleep(idle / 2);
