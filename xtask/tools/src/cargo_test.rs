@@ -28,7 +28,7 @@ const NAMES_MAX: usize = 10;
 
 /// Runs the `cargo test` that `cargo` returns, with `harness` as the arguments of the test programs. If
 /// `REPEAT_FAILED_TESTS` is set and at most three tests fail, these run once more, one at a time; if
-/// `FAILED_TESTS_FILE` names a file, too, what the failed tests printed is appended to it.
+/// `FAILED_TESTS_FILE` names a file, too, the output of the failed tests is appended to it.
 ///
 /// # Errors
 /// Fails if a test fails, and again alone, or if the tests do not compile or do not end.
@@ -114,9 +114,9 @@ fn observed(command: &mut Command, failures: &mut Failures, out: &mut impl Write
 struct Failures {
     is_listed: bool,
     names: Vec<String>,
-    /// What the failed tests of ended programs printed, cut off at limits.
+    /// Output of the failed tests of ended programs, cut off at limits.
     output: String,
-    /// What failed tests of the running program printed.
+    /// Output of the failed tests of the running program.
     printed: String,
 }
 

@@ -57,8 +57,8 @@ pub(crate) enum Admission {
 /// Half-open connections that each share may have, however few a worker may have.
 const SHARE_MIN: usize = 8;
 
-/// A network's share of the half-open connections. Those that began with a token and those that began without have one
-/// each: whoever forges the addresses of a network must not use up the share of its clients.
+/// A network's share of the half-open connections. Connections that began with a token have another one than those
+/// that began without: whoever forges the addresses of a network must not use up the share of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
     network: IpAddr,
