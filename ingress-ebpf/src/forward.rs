@@ -8,7 +8,7 @@ use crate::{
     announce::FrameMut,
     checksum::replaced,
     node_facts::Node,
-    parse::{IPV4, IPV6, Segment, link},
+    parse::{IPV4, IPV6, RST, Segment, link},
 };
 use ingress_common::{
     FlowKey, Move,
@@ -18,9 +18,6 @@ use ingress_common::{
 
 /// Bytes of the two addresses at the beginning of an Ethernet frame.
 pub const ETHERNET_ADDRESSES: usize = 12;
-
-/// Flag of a TCP segment that aborts its connection (RFC 9293, 3.1).
-const RST: u8 = 0x04;
 
 /// Flags of an address with packets that may be forwarded.
 const FORWARDS: u32 = ADDR_ANNOUNCED | ADDR_MOVED;

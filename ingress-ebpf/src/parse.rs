@@ -55,15 +55,17 @@ pub struct Quoted {
     pub place: FieldOffsets,
 }
 
+/// Flags of a TCP segment (RFC 9293, 3.1).
+pub const FIN: u8 = 0x01;
+pub const SYN: u8 = 0x02;
+pub const RST: u8 = 0x04;
+pub const ACK: u8 = 0x10;
+
 impl Segment {
     /// Returns `true` for a connection request: SYN without ACK, RST or FIN.
     #[must_use]
     #[inline(always)]
     pub const fn is_request(&self) -> bool {
-        const FIN: u8 = 0x01;
-        const SYN: u8 = 0x02;
-        const RST: u8 = 0x04;
-        const ACK: u8 = 0x10;
         self.tcp_flags & (FIN | SYN | RST | ACK) == SYN
     }
 

@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use ingress_common::FlowKey;
 use ingress_ebpf::{
-    parse::Segment,
+    parse::{ACK, RST, SYN, Segment},
     syn_answer::{MSS_DEFAULT, Offer},
 };
 
@@ -82,9 +82,6 @@ pub(crate) fn cookie(ip: &IpHeader, syn: &mut Syn) -> Option<u32> {
 /// Returns `true` if a segment confirms a cookie of this node.
 #[inline(always)]
 pub(crate) fn is_confirmed(packet: &XdpContext, segment: &Segment, port_be: u16) -> bool {
-    const SYN: u8 = 0x02;
-    const RST: u8 = 0x04;
-    const ACK: u8 = 0x10;
     let mut tcp = TcpHeader::new();
     if segment.tcp_flags & (SYN | RST | ACK) != ACK || !packet.read_tcp_header(segment.offset, &mut tcp) {
         return false;

@@ -9,13 +9,12 @@ use ingress_common::{
 };
 
 use super::*;
+use crate::parse::{ACK, SYN};
 
 const NOW: u64 = 100_000_000_000;
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const PREVIOUS: [u8; 6] = [2, 0, 0, 0, 0, 8];
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
 const ALL: u32 = ADDR_HELD | ADDR_ANNOUNCED | ADDR_MOVED;
 
 /// A packet that is forwarded, unless a test changes something.
