@@ -97,19 +97,6 @@ impl Choice {
 // === impl Impaired ===
 
 impl Impaired {
-    const ALL: [Self; 10] = [
-        Self::Handshakeloss,
-        Self::Handshakecorruption,
-        Self::Transferloss,
-        Self::Transfercorruption,
-        Self::Amplificationlimit,
-        Self::Longrtt,
-        Self::Goodput,
-        Self::RebindAddr,
-        Self::Blackhole,
-        Self::Ecn,
-    ];
-
     const fn plan(self) -> Plan {
         let fault = match self {
             Self::Handshakeloss => Fault::Loss(30),
@@ -202,7 +189,6 @@ impl Impaired {
 }
 
 impl Row for Impaired {
-    const ALL: &'static [Self] = &Self::ALL;
     const HEAD: &'static str = "| path of the QUIC Interop Runner |";
 
     /// Returns why the client cannot run the case; `None` if it can.
@@ -260,7 +246,8 @@ pub(crate) fn ask(choice: Choice, client: &Client, stage: &Stage, report: &mut R
     if !choice.has(client.kind) {
         return Ok(());
     }
-    let cases: Vec<Impaired> = Impaired::ALL.into_iter().filter(|case| case.cannot(client.kind).is_none()).collect();
+    let can = |case: &Impaired| case.cannot(client.kind).is_none();
+    let cases: Vec<Impaired> = Impaired::value_variants().iter().copied().filter(can).collect();
     let results = run(client, stage, &cases)?;
     for (case, result) in results {
         let result = match (case, result) {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use xtask_setup::build::{self, Profile};
 use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress};
@@ -46,7 +47,7 @@ pub struct Args {
 /// Fails if the product cannot be built or started, or a case does not pass.
 pub fn run(args: &Args) -> Result<Outcome> {
     let choice = Choice::from_environment()?;
-    let kinds = if args.client.is_empty() { Kind::ALL.to_vec() } else { args.client.clone() };
+    let kinds = if args.client.is_empty() { Kind::value_variants().to_vec() } else { args.client.clone() };
     let (mut clients, mut missing) = (Vec::new(), Vec::new());
     for kind in kinds {
         match kind.prepare() {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
+use clap::ValueEnum;
+
 use crate::clients::{Case, Kind};
 
 /// A case that has a row.
-pub(crate) trait Row: Copy + Ord + Display + 'static {
-    /// All cases, in the order of their rows.
-    const ALL: &'static [Self];
+pub(crate) trait Row: ValueEnum + Ord + Display + Copy + 'static {
     /// Beginning of the table's first line.
     const HEAD: &'static str;
 
@@ -49,7 +49,7 @@ impl<C: Row> Display for Report<C> {
         let kinds: Vec<String> = self.0.keys().map(Kind::to_string).collect();
         writeln!(f, "{} {} |", C::HEAD, kinds.join(" | "))?;
         writeln!(f, "|{}", "---|".repeat(C::HEAD.matches('|').count() - 1 + kinds.len()))?;
-        for case in C::ALL {
+        for case in C::value_variants() {
             let cell = |(kind, results): (&Kind, &BTreeMap<C, Result<String, String>>)| match (
                 results.get(case),
                 case.cannot(*kind),
@@ -67,7 +67,6 @@ impl<C: Row> Display for Report<C> {
 }
 
 impl Row for Case {
-    const ALL: &'static [Self] = &Self::ALL;
     const HEAD: &'static str = "| case | of the QUIC Interop Runner |";
 
     fn cannot(self, kind: Kind) -> Option<&'static str> {

@@ -78,9 +78,6 @@ pub(crate) struct Client {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::QuicGo, Self::Aioquic, Self::Qh3, Self::Ngtcp2, Self::Curl, Self::Chromium, Self::Firefox];
-
     /// Finds or installs the client.
     ///
     /// # Errors
@@ -116,7 +113,7 @@ impl Kind {
 
     /// Returns the cases that the client can run.
     pub(crate) fn cases(self) -> Vec<Case> {
-        Case::ALL.into_iter().filter(|case| self.cannot(*case).is_none()).collect()
+        Case::value_variants().iter().copied().filter(|case| self.cannot(*case).is_none()).collect()
     }
 }
 
@@ -132,24 +129,6 @@ impl fmt::Display for Kind {
             Self::Firefox => "firefox",
         })
     }
-}
-
-impl Case {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Get,
-        Self::Post,
-        Self::Streams,
-        Self::Trailers,
-        Self::Early,
-        Self::Resumption,
-        Self::Migration,
-        Self::Rebinding,
-        Self::Keys,
-        Self::Chacha20,
-        Self::Multiconnect,
-        Self::Retry,
-        Self::Ipv6,
-    ];
 }
 
 impl Case {
@@ -215,15 +194,15 @@ mod tests {
 
     #[test]
     fn four_clients_or_more_run_each_case_of_the_interop_runner() {
-        for case in Case::ALL.into_iter().filter(|case| case.runner_name().is_some()) {
-            let clients = Kind::ALL.into_iter().filter(|kind| kind.cases().contains(&case)).count();
+        for case in Case::value_variants().iter().filter(|case| case.runner_name().is_some()) {
+            let clients = Kind::value_variants().iter().filter(|kind| kind.cases().contains(case)).count();
             assert!(clients >= 4, "{case}: {clients} clients");
         }
     }
 
     #[test]
     fn every_client_has_the_basic_cases() {
-        for kind in Kind::ALL {
+        for kind in Kind::value_variants() {
             assert!(
                 [Case::Get, Case::Post, Case::Streams, Case::Early].iter().all(|case| kind.cases().contains(case)),
                 "{kind}"

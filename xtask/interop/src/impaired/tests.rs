@@ -74,7 +74,7 @@ fn missed(case: Impaired) -> Vec<Counts> {
 
 #[test]
 fn a_case_fails_if_one_thing_is_missing() {
-    for case in Impaired::ALL {
+    for &case in Impaired::value_variants() {
         let judged = case.judge(&met_by(case, case.connections()));
         assert!(judged.is_ok(), "{case} {judged:?}");
         for counts in missed(case) {
@@ -85,7 +85,7 @@ fn a_case_fails_if_one_thing_is_missing() {
 
 #[test]
 fn a_case_passes_with_its_fault_and_its_connections() {
-    for case in Impaired::ALL {
+    for &case in Impaired::value_variants() {
         let passed: Vec<usize> = [1, 2, CONNECTIONS, CONNECTIONS + AGAIN, CONNECTIONS + AGAIN + 1]
             .into_iter()
             .filter(|&count| case.judge(&met_by(case, count)).is_ok())
@@ -100,8 +100,8 @@ fn a_case_passes_with_its_fault_and_its_connections() {
 fn few_clients_are_asked_unless_all_are_wanted() {
     let choice = |value: &str| Choice::of(Some(value.as_ref())).unwrap();
     assert_eq!([Choice::of(None).unwrap(), choice("")], [Choice::Few; 2]);
-    assert!(Kind::ALL.into_iter().all(|kind| choice("all").has(kind)));
-    let few: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| Choice::Few.has(*kind)).collect();
+    assert!(Kind::value_variants().iter().all(|kind| choice("all").has(*kind)));
+    let few: Vec<Kind> = Kind::value_variants().iter().copied().filter(|kind| Choice::Few.has(*kind)).collect();
     assert_eq!(few, FEW);
     assert!(Choice::of(Some("chromium".as_ref())).is_err());
 }
