@@ -4,8 +4,8 @@
 
 use std::env;
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Write};
-use std::path::PathBuf;
+use std::io::{self, BufRead as _, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -35,18 +35,19 @@ const NAMES_MAX: usize = 10;
 pub fn run(cargo: impl Fn() -> Command, harness: &[&str]) -> Result<Outcome> {
     if process::is_required(REPEAT) {
         let mut failures = Failures::default();
-        let outcome = repeating(cargo, harness, &mut failures, &mut std::io::stdout());
+        let outcome = repeating(cargo, harness, &mut failures, &mut io::stdout());
         if let Some(path) = env::var_os(OUTPUT_FILE).map(PathBuf::from)
-            && !failures.output.is_empty()
+            && let Err(error) = append(&path, &failures.output)
         {
-            let file = OpenOptions::new().append(true).create(true).open(&path);
-            if let Err(error) = file.and_then(|mut file| file.write_all(failures.output.as_bytes())) {
-                progress::warn(&format!("cannot write {}, the file of `{OUTPUT_FILE}`: {error}", path.display()));
-            }
+            progress::warn(&format!("cannot write {}, the file of `{OUTPUT_FILE}`: {error}", path.display()));
         }
         return outcome;
     }
     process::run(&mut shown(cargo(), harness)).map(|()| Outcome::Passed)
+}
+
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
 }
 
 fn repeating(
