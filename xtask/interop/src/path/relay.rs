@@ -225,7 +225,6 @@ impl Flow {
                     tally.hit += 1;
                 }
             }
-            self.change_address()?;
         }
     }
 
@@ -248,7 +247,8 @@ impl Flow {
         }
     }
 
-    /// Changes the address or port of the client if it is time.
+    /// Changes the address or port of the client if it is time. The client's next datagram follows, and tells the server.
+    /// If the client had nothing to send, no server could reach it any more.
     fn change_address(self: &Rc<Self>) -> io::Result<()> {
         let Fault::Rebinding { every, keeps_address } = self.plan.fault else { return Ok(()) };
         let before = self.upstream.borrow().move_number;
@@ -316,6 +316,7 @@ impl Flow {
         while let Some(queued) = queue.recv().await {
             sleep_until(queued.due.into()).await;
             lock(&self.counts).is_late(queued.due.elapsed());
+            self.change_address()?;
             let upstream = Rc::clone(&self.upstream.borrow());
             // Before the server has it, so that the answer finds it counted.
             upstream.received.update(|received| received + queued.datagram.len());
