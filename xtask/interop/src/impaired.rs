@@ -200,6 +200,8 @@ impl Row for Impaired {
             (Self::Ecn, Kind::Aioquic | Kind::Qh3 | Kind::Curl | Kind::Chromium) => {
                 Some("it does not mark its packets")
             }
+            // Servers depend on that probe while they may send no more (RFC 9002, 6.2.2.1).
+            (Self::Amplificationlimit, Kind::Qh3) => Some("it waits without a probe if its first ACKs are lost"),
             // The name in its handshake is `localhost`, so it gets no long certificate.
             (Self::Amplificationlimit, Kind::Ngtcp2) => Some("it names no host if it is given an address"),
             _ => None,
