@@ -34,7 +34,8 @@ pub(crate) enum Fault {
         after: u64,
         lasts: Duration,
     },
-    /// Another port of the client whenever it has got as many datagrams, as by NAT, and another address, unless kept.
+    /// Another port of the client, as by NAT, when it sends after it has got as many datagrams; and another address, unless
+    /// kept.
     Rebinding {
         every: u64,
         keeps_address: bool,
