@@ -12,6 +12,7 @@ use rustls::quic;
 use crate::{
     ids::{Generator, Ids},
     keys::Keys,
+    padding::Unpadded,
 };
 
 /// QUIC version 1 (RFC 9000). Drafts are history, and quinn-proto has no version 2.
@@ -123,6 +124,7 @@ pub(crate) fn server(
     // quinn-proto does this for each connection, and panics if it fails.
     quic::ServerConnection::new(Arc::clone(&tls), quic::Version::V1, Vec::new()).map_err(ConfigError::Tls)?;
     let crypto = QuicServerConfig::try_from(tls).map_err(ConfigError::Cipher)?;
+    let crypto = Unpadded(Arc::new(crypto));
     let mut config = ServerConfig::new(Arc::new(crypto), keys.token());
     config
         .transport_config(Arc::new(transport(limits)))

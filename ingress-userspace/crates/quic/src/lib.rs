@@ -23,6 +23,7 @@ mod keys;
 mod lifetime;
 mod moves;
 mod options;
+mod padding;
 #[cfg(test)]
 mod pair;
 mod respond;
