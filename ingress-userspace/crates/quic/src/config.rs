@@ -175,7 +175,7 @@ pub(crate) fn endpoint(keys: &Keys, ids: Arc<dyn Ids>) -> Arc<EndpointConfig> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rustls::{
         crypto::aws_lc_rs,
         server::ResolvesServerCertUsingSni,
@@ -190,6 +190,12 @@ mod tests {
             .expect("a provider with these versions")
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()))
+    }
+
+    /// Returns a configuration without certificates.
+    pub(crate) fn server_of_tls_1_3() -> Arc<ServerConfig> {
+        let keys = Keys::random().expect("keys");
+        server(tls(&[&TLS13]), &keys, &Limits::default()).expect("a configuration")
     }
 
     #[test]
