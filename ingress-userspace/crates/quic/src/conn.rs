@@ -157,6 +157,7 @@ impl Conn {
                     // A task that is polled without need has waited before.
                     if exchange.writer.replace(cx.waker().clone()).is_none() {
                         state.blocked_at = Instant::now();
+                        state.may_have_writers.set(true);
                     }
                 }
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}

@@ -2,6 +2,7 @@
 //! turns; requests use it between them.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     rc::Rc,
     task::Waker,
@@ -80,6 +81,8 @@ pub(crate) struct State {
     pub(crate) looked: Looked,
     /// When a response last began to wait for the client, or ended to.
     pub(crate) blocked_at: Instant,
+    /// Whether a response may wait for the client: `false` spares a look at each request.
+    pub(crate) may_have_writers: Cell<bool>,
     /// Number of STREAM frames that were sent when responses were last waited for.
     sent: u64,
     /// Whether a head may have come in part since the last turn.
@@ -156,6 +159,7 @@ impl State {
             finished: 0,
             looked: Looked::default(),
             blocked_at: now,
+            may_have_writers: Cell::new(false),
             sent: 0,
             has_partial_head: false,
             writable: Vec::new(),

@@ -238,7 +238,8 @@ where
             std::mem::take(&mut state.begun)
         });
         for (id, request) in begun {
-            let task = spawn_local(respond(Rc::clone(conn), id, request, Rc::clone(&self.service)));
+            // Boxed, because tokio copies a task's future whole several times.
+            let task = spawn_local(Box::pin(respond(Rc::clone(conn), id, request, Rc::clone(&self.service))));
             conn.set_task(id, task.abort_handle());
         }
         let handle = ConnectionHandle(conn.key);

@@ -65,7 +65,10 @@ impl State {
     }
 
     fn has_writers(&self) -> bool {
-        self.requests.values().any(|exchange| exchange.writer.is_some())
+        if self.may_have_writers.get() {
+            self.may_have_writers.set(self.requests.values().any(|exchange| exchange.writer.is_some()));
+        }
+        self.may_have_writers.get()
     }
 }
 

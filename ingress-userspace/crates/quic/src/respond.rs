@@ -1,9 +1,14 @@
 //! A request's task: the service's future, and then the response, which is written as fast as the client takes it.
 
-use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::Poll,
+};
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use ingress_http3::{Code, response};
 use quinn_proto::StreamId;
@@ -57,49 +62,82 @@ where
     B: Body<Data = Bytes>,
 {
     let mut ending = Ending { conn: Rc::clone(&conn), id, code: Code::InternalError, is_complete: false };
-    let answer = service(request, Rc::clone(&conn.peer)).await;
-    match send(&conn, id, answer).await {
+    let (head, body) = begin(service(request, Rc::clone(&conn.peer)).await);
+    let sent = match head {
+        Ok(head) => send(&conn, id, head, pin!(body)).await,
+        Err(failure) => Err(failure),
+    };
+    match sent {
         Ok(()) => ending.is_complete = true,
         Err(Failure::Service | Failure::Gone) => {}
         Err(Failure::Slow) => ending.code = Code::ExcessiveLoad,
     }
 }
 
-async fn send<B: Body<Data = Bytes>>(conn: &Conn, id: StreamId, answer: Response<B>) -> Result<(), Failure> {
+/// Encodes the head of a response. Its fields are gone before the body is awaited, and so the task is smaller.
+fn begin<B>(answer: Response<B>) -> (Result<BytesMut, Failure>, B) {
     let (parts, body) = answer.into_parts();
-    let mut body = pin!(body);
     let mut out = BytesMut::with_capacity(256);
-    response::head(&parts, &mut out).map_err(|_status_101| Failure::Service)?;
-    drop(parts);
+    (response::head(&parts, &mut out).map(|()| out).map_err(|_status_101| Failure::Service), body)
+}
+
+/// Sends `out` and the body after it.
+async fn send<B: Body<Data = Bytes>>(
+    conn: &Conn,
+    id: StreamId,
+    mut out: BytesMut,
+    mut body: Pin<&mut B>,
+) -> Result<(), Failure> {
     while !body.is_end_stream() {
         // A body that is ready goes out together with the head, which waits for no other.
-        let frame = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
-            Poll::Pending if !out.is_empty() => Poll::Ready(None),
+        let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+            Poll::Pending if !out.is_empty() => Poll::Ready(Next::Later),
             Poll::Pending => Poll::Pending,
-            Poll::Ready(frame) => Poll::Ready(Some(frame)),
-        })
-        .await;
-        let Some(frame) = frame else {
-            write(conn, id, [out.split().freeze(), Bytes::new()]).await?;
-            continue;
-        };
-        let Some(frame) = frame else { break };
-        let frame = frame.map_err(|_logged_by_the_service| Failure::Service)?;
-        match frame.into_data().map_err(Frame::into_trailers) {
-            Ok(data) if data.is_empty() => {}
-            Ok(data) => {
-                response::data_head(data.len() as u64, &mut out);
-                write(conn, id, [out.split().freeze(), data]).await?;
-            }
-            Err(Ok(trailers)) => {
+            Poll::Ready(frame) => Poll::Ready(Next::of(frame)),
+        });
+        let data = match next.await {
+            Next::Data(data) if data.is_empty() => continue,
+            Next::Data(data) => data,
+            Next::Later => Bytes::new(),
+            Next::Trailers(trailers) => {
                 response::trailers(&trailers, &mut out);
                 break;
             }
-            // HTTP has no other frames.
-            Err(Err(_unknown)) => {}
+            Next::Unknown => continue,
+            Next::End => break,
+            Next::Failed => return Err(Failure::Service),
+        };
+        if !data.is_empty() {
+            response::data_head(data.len() as u64, &mut out);
         }
+        write(conn, id, [out.split().freeze(), data]).await?;
     }
     write(conn, id, [out.freeze(), Bytes::new()]).await
+}
+
+/// The next part of a response's body.
+enum Next {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    /// A frame that HTTP does not have.
+    Unknown,
+    /// Nothing yet, while the head is not sent.
+    Later,
+    End,
+    /// The service has logged the reason.
+    Failed,
+}
+
+impl Next {
+    fn of<E>(frame: Option<Result<Frame<Bytes>, E>>) -> Self {
+        match frame.map(|frame| frame.map(|frame| frame.into_data().map_err(Frame::into_trailers))) {
+            Some(Ok(Ok(data))) => Self::Data(data),
+            Some(Ok(Err(Ok(trailers)))) => Self::Trailers(trailers),
+            Some(Ok(Err(Err(_unknown)))) => Self::Unknown,
+            Some(Err(_logged)) => Self::Failed,
+            None => Self::End,
+        }
+    }
 }
 
 /// Writes all of `chunks`, without copying.
@@ -115,12 +153,12 @@ async fn write(conn: &Conn, id: StreamId, mut chunks: [Bytes; 2]) -> Result<(), 
         if left.is_empty() {
             return Ok(());
         }
-        // The timer is only made if the client has to be waited for.
+        // The timer is only made if the client has to be waited for. Its box keeps it out of the state of each task.
         match poll_fn(|cx| Poll::Ready(conn.poll_write(cx, id, left))).await {
             Poll::Ready(written) => written?,
             Poll::Pending => {
                 let waited = poll_fn(|cx| conn.poll_write(cx, id, left));
-                timeout(conn.with(|state| state.limits.send_timeout), waited)
+                Box::pin(timeout(conn.with(|state| state.limits.send_timeout), waited))
                     .await
                     .map_err(|_elapsed| Failure::Slow)??;
             }

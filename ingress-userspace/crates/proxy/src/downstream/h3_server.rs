@@ -4,7 +4,6 @@
 use std::{
     any::Any,
     cell::RefCell,
-    convert::Infallible,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     pin::Pin,
     rc::Rc,
@@ -114,7 +113,7 @@ impl Http3 {
             }),
         };
         let dates = Rc::<Dates>::default();
-        let service = move |request, peer: Rc<Peer>| answer(request, peer, Rc::clone(&dates));
+        let service = move |request, peer: Rc<Peer>| answer(request, &peer, Rc::clone(&dates));
         let (driver, handle) = match Driver::new(options, service) {
             Ok(made) => made,
             Err(error) => {
@@ -248,22 +247,27 @@ fn local(local: Option<std::net::IpAddr>, remote: SocketAddr, port: u16) -> Sock
     SocketAddr::new(local.unwrap_or(unspecified).to_canonical(), port)
 }
 
-async fn answer(request: Request<RequestBody>, peer: Rc<Peer>, dates: Rc<Dates>) -> Response<Http3Body> {
-    let Some(conn) = peer.context::<Client>().map(|client| Rc::clone(&client.conn)) else {
-        // The connection has ended, and the task is about to.
-        let mut response = Response::new(Http3Body(None));
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        return response;
-    };
-    drop(peer);
-    if let Some(turn) = conn.turn() {
-        turn.await;
-    }
+/// Answers a request. Its state is in boxes like that of HTTP/2, because tasks move their futures.
+fn answer(
+    request: Request<RequestBody>,
+    peer: &Peer,
+    dates: Rc<Dates>,
+) -> impl Future<Output = Response<Http3Body>> + use<> {
     let is_head = *request.method() == Method::HEAD;
-    // Boxed like those of HTTP/2: a request that waits for its turn does not hold its state yet.
-    let response: Result<_, Infallible> = Box::pin(serve_http3(Rc::clone(&conn), request)).await;
-    let Ok(response) = response;
-    complete(response, is_head, &dates)
+    let served = peer.context::<Client>().map(|client| {
+        let conn = Rc::clone(&client.conn);
+        conn.in_turn(move |conn| serve_http3(conn, request))
+    });
+    async move {
+        let Some(served) = served else {
+            // The connection has ended, and the task is about to.
+            let mut response = Response::new(Http3Body(None));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return response;
+        };
+        let Ok(response) = served.await;
+        complete(response, is_head, &dates)
+    }
 }
 
 /// Adds the fields that hyper adds to responses of HTTP/2.

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::Either;
 use hyper::{
     Request,
     body::Incoming,
@@ -159,34 +158,15 @@ where
         .max_header_list_size(u32::try_from(conn.head_max()).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    // Boxed, because hyper moves a stream's task several times before it begins: some 7 KB of state. A request that
-    // waits for its turn does not hold that state yet.
     let service = {
         let conn = Rc::clone(&conn);
-        service_fn(move |request: Request<Incoming>| {
-            let conn = Rc::clone(&conn);
-            match conn.turn() {
-                None => Either::Left(pin_new(|| serve(conn, request))),
-                Some(turn) => Either::Right(Box::pin(async move {
-                    turn.await;
-                    Box::pin(serve(conn, request)).await
-                })),
-            }
-        })
+        service_fn(move |request: Request<Incoming>| Rc::clone(&conn).in_turn(move |conn| serve(conn, request)))
     };
     let coalescer = WriteCoalescer::new(Wire::http2(stream, Rc::clone(&conn), early));
     conn.becomes_http2();
     let hyper = pin!(builder.serve_connection(TokioIo::new(coalescer.clone()), service));
     let mut hyper = coalescer.follow(hyper);
     until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.get_mut().hyper().graceful_shutdown()).await;
-}
-
-/// Makes a future in its box. `Box::pin` makes it on the stack and copies it whole, with state that nothing has written
-/// yet, because the allocation is between the two.
-#[inline(always)]
-fn pin_new<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
-    let place = Box::new_uninit();
-    Box::into_pin(Box::write(place, make()))
 }
 
 /// Polls `hyper` to its end, or until it is to be parked, and obeys orders in between.

@@ -67,8 +67,8 @@ pub(crate) mod unread_body;
 
 /// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
 ///
-/// Always inlined, so that hyper's slot for the future gets the arguments alone. A returned future is copied whole, and
-/// has some 7 KB of state that nothing has written yet.
+/// Always inlined, so that the future's place gets the arguments alone. A returned future is copied whole, and has some
+/// 3 KB of state that nothing has written yet.
 #[inline(always)]
 pub(crate) fn serve(
     conn: Rc<Conn>,
@@ -80,7 +80,8 @@ pub(crate) fn serve(
     answer(conn, parts, ClientBody::Hyper(incoming), opened)
 }
 
-/// Serves a request of an HTTP/3 connection.
+/// Serves a request of an HTTP/3 connection. Always inlined like [`serve`].
+#[inline(always)]
 pub(crate) fn serve_http3(
     conn: Rc<Conn>,
     request: Request<ingress_quic::RequestBody>,
