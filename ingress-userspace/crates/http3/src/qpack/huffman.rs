@@ -177,16 +177,20 @@ pub(crate) fn encoded_len(text: &[u8]) -> usize {
 
 /// Appends `text` as Huffman code.
 pub(crate) fn encode(text: &[u8], out: &mut BytesMut) {
-    // The lowest `filled` bits are not written yet; there are at most 7 + 30 of them.
+    // The lowest `filled` bits are not written yet; there are at most 31 + 30 of them.
     let (mut bits, mut filled) = (0_u64, 0);
     for byte in text {
         let length = LENGTHS[usize::from(*byte)];
         bits = bits << length | u64::from(CODES[usize::from(*byte)]);
         filled += length;
-        while filled >= 8 {
-            filled -= 8;
-            out.put_u8((bits >> filled) as u8);
+        if filled >= 32 {
+            filled -= 32;
+            out.put_u32((bits >> filled) as u32);
         }
+    }
+    while filled >= 8 {
+        filled -= 8;
+        out.put_u8((bits >> filled) as u8);
     }
     if filled > 0 {
         let padding = 8 - filled;
