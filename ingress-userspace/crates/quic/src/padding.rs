@@ -141,15 +141,22 @@ fn before_padding(payload: &[u8]) -> Option<&[u8]> {
     payload.last_chunk::<WORTHWHILE>().filter(|end| **end == [0; WORTHWHILE])?;
     let mut rest = payload;
     while !rest.is_empty() {
-        let frames = rest.iter().position(|byte| *byte != 0);
-        let Some(at) = frames else {
+        let at = padding(rest);
+        if at == rest.len() {
             // A packet without frames is an error of the client, one with padding alone is none (RFC 9000, 12.4).
             let length = (payload.len() - rest.len()).max(1);
             return payload.get(..length).filter(|frames| payload.len() - frames.len() >= WORTHWHILE);
-        };
+        }
         rest = after_frame(rest.get(at..)?)?;
     }
     None
+}
+
+/// Returns the length of the padding at the beginning, which is often that of a whole packet: it is compared in chunks.
+fn padding(bytes: &[u8]) -> usize {
+    let (chunks, _) = bytes.as_chunks::<32>();
+    let whole = chunks.iter().take_while(|chunk| **chunk == [0; 32]).count() * 32;
+    whole + bytes.iter().skip(whole).take_while(|byte| **byte == 0).count()
 }
 
 /// Returns the bytes after a frame; `None` if it is cut short, has no end of its own, or is of a type that clients do not pad
@@ -261,8 +268,13 @@ mod tests {
             for before in [&[][..], &[0; 100]] {
                 for other in FRAMES {
                     let frames = [other, before, frame].concat();
-                    assert_eq!(before_padding(&padded(&frames, 1_000)), Some(&frames[..]), "{frames:?}");
-                    assert_eq!(before_padding(&padded(&frames, WORTHWHILE)), Some(&frames[..]), "{frames:?}");
+                    for padding in (WORTHWHILE..WORTHWHILE + 40).chain([1_000]) {
+                        assert_eq!(
+                            before_padding(&padded(&frames, padding)),
+                            Some(&frames[..]),
+                            "{frames:?} {padding}"
+                        );
+                    }
                     assert_eq!(before_padding(&frames), None, "{frames:?}");
                 }
             }
