@@ -182,8 +182,14 @@ END
         "--hostname-override=$name" "--node-ip=$NODE_IP"
     start kube-proxy "$bin/kube-proxy" "--config=$etc/kube-proxy.yaml"
     wait_for "the node is registered" ask "/api/v1/nodes/$name"
-    kubectl wait --for=condition=Ready "node/$name" "--timeout=${timeout}s"
-    echo "the node is ready, $SECONDS s after the start"
+    # A busy API server may let a connection wait for longer than kubectl does.
+    wait_for "the node is ready" kubectl wait --for=condition=Ready "node/$name" --timeout=60s
+}
+
+kubelet_clients() {
+    local certificate=$etc/kubelet-client.crt
+    kubectl get configmap kubelet-client --namespace kube-system --output 'jsonpath={.data.ca\.crt}' >"$certificate.new" &&
+        mv "$certificate.new" "$certificate"
 }
 
 kubeconfig admin
@@ -191,6 +197,5 @@ export KUBECONFIG=$etc/admin.kubeconfig
 if [ "$NODE_IP" = "$SERVER_IP" ]; then control_plane; fi
 runtime
 wait_for "the API server answers" ask /readyz
-kubectl get configmap kubelet-client --namespace kube-system --output 'jsonpath={.data.ca\.crt}' >"$etc/kubelet-client.crt.new"
-mv "$etc/kubelet-client.crt.new" "$etc/kubelet-client.crt"
+wait_for "the certificate of the kubelets' clients is here" kubelet_clients
 node
