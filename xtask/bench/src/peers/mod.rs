@@ -89,6 +89,8 @@ pub(super) struct Running {
 const BACKEND_PORT: u16 = 19_000;
 /// Under valgrind it takes some seconds to load a program.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// A build that counts its branches writes all counts at its end, which took more than five seconds on a busy machine.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 // === impl Stage ===
 
@@ -259,11 +261,11 @@ impl Running {
         Ok(self.child.try_wait()?.is_some_and(|status| status.signal().is_some()))
     }
 
-    /// Sends SIGTERM to the peer and waits for its end; after five seconds it is killed.
+    /// Sends SIGTERM to the peer and waits for its end; it is killed after [`STOP_TIMEOUT`].
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM)?;
-            let deadline = Instant::now() + Duration::from_secs(5);
+            let deadline = Instant::now() + STOP_TIMEOUT;
             while self.child.try_wait()?.is_none() {
                 if Instant::now() > deadline {
                     self.child.kill()?;
