@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use clap::{Parser, Subcommand};
 use xtask::test_lanes;
@@ -101,10 +101,17 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Release(_) => become_tool("xtask-release"),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::IngressConformance(_) => become_tool("xtask-conformance"),
-        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
+        // Its help does not wait for an optimised build.
+        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) if asks_for_help() => become_tool("xtask-bench"),
+        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_program(build::load_tool("xtask-bench")),
         Command::Kernels(_) => become_tool("xtask-kernels"),
         Command::Shots(_) | Command::UiFigures(_) => become_tool("xtask-ui"),
     }
+}
+
+/// Returns whether the command line asks for help alone.
+fn asks_for_help() -> bool {
+    env::args_os().any(|word| ["help", "--help", "-h"].iter().any(|help| word == *help))
 }
 
 /// Writes `help COMMAND` as `COMMAND --help`, which the program of another crate understands.
@@ -119,9 +126,14 @@ fn help_last(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Builds `package`, a crate of the tooling, and gives this process to its program, with the same command line. So its
 /// exit code is that of this process, and signals reach it.
 fn become_tool(package: &str) -> anyhow::Result<()> {
+    become_program(build::tool(package))
+}
+
+/// Gives this process to a command of cargo, with the same command line.
+fn become_program(mut cargo: process::Command) -> anyhow::Result<()> {
     let words = help_last(env::args_os().collect());
-    let error = build::tool(package).args(words.iter().skip(1)).exec();
-    Err(anyhow::Error::new(error).context(format!("cannot start cargo for `{package}`")))
+    let error = cargo.args(words.iter().skip(1)).exec();
+    Err(anyhow::Error::new(error).context("cannot start cargo"))
 }
 
 #[cfg(test)]

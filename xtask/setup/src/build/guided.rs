@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::load_tool;
 use super::stamp::Stamp;
-use super::tool;
 use crate::Compiler;
 use xtask_tools::{process, progress, workspace};
 
@@ -33,7 +33,7 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
         if training.exists() {
             fs::remove_dir_all(&training).with_context(|| format!("cannot remove `{}`", training.display()))?;
         }
-        process::run(tool("xtask-bench").arg("train").arg(counting.join(program)))?;
+        process::run(load_tool("xtask-bench").arg("train").arg(counting.join(program)))?;
         process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
         fs::write(&trained, stamp).with_context(|| format!("cannot write `{}`", trained.display()))?;
     }

@@ -18,6 +18,9 @@ use xtask_tools::{process, progress, workspace};
 /// The product.
 const PROGRAM: &str = "xdp-ingress";
 
+/// Cargo's profile for programs that make load, and their directory below the target directory.
+const LOAD_PROFILE: &str = "load";
+
 /// Text below the options in `build --help`.
 pub const AFTER_HELP: &str = "\
 Examples:
@@ -158,8 +161,22 @@ pub fn cargo() -> Command {
 /// program, which runs in the current directory, because its arguments may name files there.
 #[must_use]
 pub fn tool(package: &str) -> Command {
+    tool_of_profile(package, "dev")
+}
+
+/// Returns the command of [`tool`] for a program that makes load, which is optimised: it shares the machine with the
+/// programs that it measures.
+#[must_use]
+pub fn load_tool(package: &str) -> Command {
+    if !workspace::target_dir().join(LOAD_PROFILE).join(package).exists() {
+        progress::note(&format!("building `{package}`, optimised (once, some minutes)"));
+    }
+    tool_of_profile(package, LOAD_PROFILE)
+}
+
+fn tool_of_profile(package: &str, profile: &str) -> Command {
     let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--package", package, "--bin", package, "--manifest-path"]);
+    command.args(["run", "--quiet", "--profile", profile, "--package", package, "--bin", package, "--manifest-path"]);
     command.arg(workspace::root().join("Cargo.toml")).arg("--");
     command
 }
