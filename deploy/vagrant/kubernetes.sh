@@ -68,6 +68,18 @@ END
 # ask PATH: a request to the API server. Where machines are emulated, kubectl itself would take most of the time.
 ask() { curl -fsS --insecure --max-time 30 --header "Authorization: Bearer $K3S_TOKEN.admin" "$server$1"; }
 
+# A busy API server may let a connection wait for longer than kubectl does, so calls of kubectl are repeated, too.
+offer_kubelet_clients() {
+    kubectl create configmap kubelet-client --namespace kube-system --from-file=ca.crt="$etc/kubelet-client.crt" \
+        --dry-run=client --output yaml | kubectl apply --request-timeout=30s -f -
+}
+
+kubelet_clients() {
+    local certificate=$etc/kubelet-client.crt
+    kubectl get configmap kubelet-client --namespace kube-system --request-timeout=30s \
+        --output 'jsonpath={.data.ca\.crt}' >"$certificate.new" && mv "$certificate.new" "$certificate"
+}
+
 pods() { echo "10.244.${1##*.}.0/24"; }
 
 control_plane() {
@@ -100,8 +112,7 @@ control_plane() {
         "--service-account-signing-key-file=$etc/service-accounts.key" "--cert-dir=$etc/apiserver" \
         "--kubelet-client-certificate=$etc/kubelet-client.crt" "--kubelet-client-key=$etc/kubelet-client.key"
     wait_for "the API server answers" ask /readyz
-    kubectl create configmap kubelet-client --namespace kube-system --from-file=ca.crt="$etc/kubelet-client.crt" \
-        --dry-run=client --output yaml | kubectl apply -f -
+    wait_for "nodes find the certificate of the kubelets' clients" offer_kubelet_clients
     # The certificate that the API server has made for itself is its own authority; pods verify it.
     start kube-controller-manager "$bin/kube-controller-manager" "--kubeconfig=$etc/kube-controller-manager.kubeconfig" \
         --bind-address=127.0.0.1 --leader-elect=false --use-service-account-credentials=true --allocate-node-cidrs=false \
@@ -182,14 +193,7 @@ END
         "--hostname-override=$name" "--node-ip=$NODE_IP"
     start kube-proxy "$bin/kube-proxy" "--config=$etc/kube-proxy.yaml"
     wait_for "the node is registered" ask "/api/v1/nodes/$name"
-    # A busy API server may let a connection wait for longer than kubectl does.
     wait_for "the node is ready" kubectl wait --for=condition=Ready "node/$name" --timeout=60s
-}
-
-kubelet_clients() {
-    local certificate=$etc/kubelet-client.crt
-    kubectl get configmap kubelet-client --namespace kube-system --output 'jsonpath={.data.ca\.crt}' >"$certificate.new" &&
-        mv "$certificate.new" "$certificate"
 }
 
 kubeconfig admin
@@ -197,5 +201,5 @@ export KUBECONFIG=$etc/admin.kubeconfig
 if [ "$NODE_IP" = "$SERVER_IP" ]; then control_plane; fi
 runtime
 wait_for "the API server answers" ask /readyz
-wait_for "the certificate of the kubelets' clients is here" kubelet_clients
+wait_for "the node has the certificate of the kubelets' clients" kubelet_clients
 node
