@@ -109,9 +109,11 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Returns whether the command line asks for help alone.
+/// Returns whether the command line asks for help.
 fn asks_for_help() -> bool {
-    env::args_os().any(|word| ["help", "--help", "-h"].iter().any(|help| word == *help))
+    let mut words = env::args_os().skip(1);
+    let is_command = words.by_ref().take(2).any(|word| word == "help" || word == "--help" || word == "-h");
+    is_command || words.any(|word| word == "--help" || word == "-h")
 }
 
 /// Writes `help COMMAND` as `COMMAND --help`, which the program of another crate understands.

@@ -121,7 +121,7 @@ enum Next {
     Trailers(HeaderMap),
     /// A frame that HTTP does not have.
     Unknown,
-    /// Nothing yet, while the head is not sent.
+    /// The body is not ready, and the head is not sent.
     Later,
     End,
     /// The service has logged the reason.

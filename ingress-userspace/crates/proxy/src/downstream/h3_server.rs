@@ -247,7 +247,7 @@ fn local(local: Option<std::net::IpAddr>, remote: SocketAddr, port: u16) -> Sock
     SocketAddr::new(local.unwrap_or(unspecified).to_canonical(), port)
 }
 
-/// Answers a request. Its state is in boxes like that of HTTP/2, because tasks move their futures.
+/// Answers a request. Its state is in boxes like that of HTTP/2: a request that waits for its turn holds little.
 fn answer(
     request: Request<RequestBody>,
     peer: &Peer,

@@ -39,7 +39,7 @@ impl Conn {
     /// Returns a future that waits until a request of HTTP/2 or HTTP/3 may begin, or `None` if it may begin now: see
     /// [`crate::downstream::h2_slow_start`].
     #[inline]
-    pub(crate) fn turn(self: &Rc<Self>) -> Option<impl Future<Output = ()> + use<>> {
+    fn turn(self: &Rc<Self>) -> Option<impl Future<Output = ()> + use<>> {
         if self.backlog().start.is_open(self.under_way()) {
             return None;
         }
