@@ -74,7 +74,7 @@ offer_kubelet_clients() {
         --dry-run=client --output yaml | kubectl apply --request-timeout=30s -f -
 }
 
-kubelet_clients() {
+fetch_kubelet_clients() {
     local certificate=$etc/kubelet-client.crt
     kubectl get configmap kubelet-client --namespace kube-system --request-timeout=30s \
         --output 'jsonpath={.data.ca\.crt}' >"$certificate.new" && mv "$certificate.new" "$certificate"
@@ -201,5 +201,5 @@ export KUBECONFIG=$etc/admin.kubeconfig
 if [ "$NODE_IP" = "$SERVER_IP" ]; then control_plane; fi
 runtime
 wait_for "the API server answers" ask /readyz
-wait_for "the node has the certificate of the kubelets' clients" kubelet_clients
+wait_for "the node has the certificate of the kubelets' clients" fetch_kubelet_clients
 node

@@ -102,8 +102,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::IngressConformance(_) => become_tool("xtask-conformance"),
         // Its help does not wait for an optimised build.
-        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) if asks_for_help() => become_tool("xtask-bench"),
-        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_program(build::load_tool("xtask-bench")),
+        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => {
+            become_program(if asks_for_help() { build::tool("xtask-bench") } else { build::load_tool("xtask-bench") })
+        }
         Command::Kernels(_) => become_tool("xtask-kernels"),
         Command::Shots(_) | Command::UiFigures(_) => become_tool("xtask-ui"),
     }
@@ -111,9 +112,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 /// Returns whether the command line asks for help.
 fn asks_for_help() -> bool {
-    let mut words = env::args_os().skip(1);
-    let is_command = words.by_ref().take(2).any(|word| word == "help" || word == "--help" || word == "-h");
-    is_command || words.any(|word| word == "--help" || word == "-h")
+    help_last(env::args_os().collect()).iter().any(|word| word == "--help" || word == "-h")
 }
 
 /// Writes `help COMMAND` as `COMMAND --help`, which the program of another crate understands.

@@ -67,8 +67,8 @@ pub(crate) mod unread_body;
 
 /// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
 ///
-/// Always inlined, so that only the arguments are written to the future's place. A returned future is copied whole, and has some
-/// 3 KB of state that nothing has written yet.
+/// Always inlined, so that only the arguments are written to the future's place. A returned future is copied whole, and
+/// has some 3 KB of state that nothing has written yet.
 #[inline(always)]
 pub(crate) fn serve(
     conn: Rc<Conn>,
