@@ -103,7 +103,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::IngressConformance(_) => become_tool("xtask-conformance"),
         // Its help does not wait for an optimised build.
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => {
-            become_program(if asks_for_help() { build::tool("xtask-bench") } else { build::load_tool("xtask-bench") })
+            become_program(if asks_for_help() { build::tool("xtask-bench")? } else { build::load_tool("xtask-bench")? })
         }
         Command::Kernels(_) => become_tool("xtask-kernels"),
         Command::Shots(_) | Command::UiFigures(_) => become_tool("xtask-ui"),
@@ -127,14 +127,15 @@ fn help_last(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Builds `package`, a crate of the tooling, and gives this process to its program, with the same command line. So its
 /// exit code is that of this process, and signals reach it.
 fn become_tool(package: &str) -> anyhow::Result<()> {
-    become_program(build::tool(package))
+    become_program(build::tool(package)?)
 }
 
-/// Gives this process to a command of cargo, with the same command line.
-fn become_program(mut cargo: process::Command) -> anyhow::Result<()> {
+/// Gives this process to the program of `command`, with the same command line.
+fn become_program(mut command: process::Command) -> anyhow::Result<()> {
     let words = help_last(env::args_os().collect());
-    let error = cargo.args(words.iter().skip(1)).exec();
-    Err(anyhow::Error::new(error).context("cannot start cargo"))
+    let error = command.args(words.iter().skip(1)).exec();
+    let program = command.get_program().display();
+    Err(anyhow::Error::new(error).context(format!("cannot start `{program}`")))
 }
 
 #[cfg(test)]

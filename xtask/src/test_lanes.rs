@@ -10,7 +10,7 @@ use xtask_tools::summary::{Outcome, Summary, step_of};
 use xtask_tools::{cargo_test, process};
 
 /// The tests that compare a model with a real nginx.
-const BESIDE_NGINX: &[&str] = &["--package", "ingress-nginx-model", "--test", "nginx"];
+const BESIDE_NGINX: &[&str] = &["--test", "nginx"];
 
 /// Text below the options in `test --help`.
 pub const AFTER_HELP: &str = "\
@@ -119,28 +119,28 @@ impl Lane {
 
     fn run(self, pass_on: &[String]) -> Result<Outcome> {
         if self == Self::Cluster {
-            return step_of(build::tool("xtask-kube-lab").args(["lane", "--"]).args(pass_on));
+            return step_of(build::tool("xtask-kube-lab")?.args(["lane", "--"]).args(pass_on));
         }
         if self == Self::Gateway {
-            return step_of(build::tool("xtask-conformance").arg("lane").args(pass_on));
+            return step_of(build::tool("xtask-conformance")?.arg("lane").args(pass_on));
         }
         if self == Self::Kernels {
-            return step_of(build::tool("xtask-kernels").arg("lane"));
+            return step_of(build::tool("xtask-kernels")?.arg("lane"));
         }
         if self == Self::Monitoring {
-            return step_of(build::tool("xtask-check").arg("monitoring"));
+            return step_of(build::tool("xtask-check")?.arg("monitoring"));
         }
         if self == Self::Ui {
-            return step_of(build::tool("xtask-ui").args(["lane", "--"]).args(pass_on));
+            return step_of(build::tool("xtask-ui")?.args(["lane", "--"]).args(pass_on));
         }
         if self == Self::Interop {
-            return step_of(build::tool("xtask-interop").arg("lane").args(pass_on));
+            return step_of(build::tool("xtask-interop")?.arg("lane").args(pass_on));
         }
         if self == Self::Kernel {
             if process::is_root() {
                 xtask_setup::ensure(Purpose::Demo)?;
             }
-            let capable = step_of(build::tool("xtask-demo").args(["capable", "cargo xtask test kernel"]))?;
+            let capable = step_of(build::tool("xtask-demo")?.args(["capable", "cargo xtask test kernel"]))?;
             if capable != Outcome::Passed {
                 return Ok(capable);
             }
@@ -159,7 +159,7 @@ impl Lane {
             }
             let cargo = || {
                 let mut cargo = build::cargo();
-                cargo.args(["test", "--no-fail-fast"]).args(*selection);
+                cargo.args(["test", "--workspace", "--no-fail-fast"]).args(*selection);
                 cargo
             };
             outcome = outcome.and(cargo_test::run(cargo, &harness)?);
@@ -172,33 +172,15 @@ impl Lane {
     fn selections(self) -> &'static [&'static [&'static str]] {
         match self {
             // The workspace includes `ingress-ebpf`, which has its pure parts tested on the host.
-            Self::Unit => &[
-                &["--workspace", "--lib", "--bins"],
-                &["--package", "ingress-control", "--test", "translate"],
-                BESIDE_NGINX,
-            ],
+            Self::Unit => &[&["--lib", "--bins"], &["--test", "translate"], BESIDE_NGINX],
             Self::Proxy => &[
-                &["--package", "ingress-proxy", "--test", "proxy"],
-                &["--package", "ingress-quic", "--test", "h3"],
-                &[
-                    "--package",
-                    "ingress-userspace",
-                    "--test",
-                    "annotations",
-                    "--test",
-                    "commands",
-                    "--test",
-                    "descriptors",
-                    "--test",
-                    "log",
-                ],
+                &["--test", "proxy"],
+                &["--test", "h3"],
+                &["--test", "annotations", "--test", "commands", "--test", "descriptors", "--test", "log"],
             ],
-            Self::Kernel => &[
-                &["--package", "ingress-datapath", "--test", "kernel"],
-                &["--package", "ingress-userspace", "--test", "namespaces"],
-            ],
+            Self::Kernel => &[&["--test", "kernel"], &["--test", "namespaces"]],
             Self::Cluster | Self::Gateway | Self::Interop | Self::Kernels | Self::Monitoring | Self::Ui => &[],
-            Self::Docs => &[&["--workspace", "--doc"]],
+            Self::Docs => &[&["--doc"]],
         }
     }
 }

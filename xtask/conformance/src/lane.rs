@@ -99,13 +99,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// Runs our own tests with these in their names.
 fn own(names: &[&str]) -> Result<Outcome> {
-    let cargo = || {
-        let mut cargo = build::cargo();
-        cargo.args(["test", "--package", "xtask-installed", "--test", "installed"]);
-        cargo
-    };
     // Measurements of the tests are printed even if the tests pass.
-    cargo_test::run(cargo, &[&["--show-output"], names].concat())
+    cargo_test::run(|| build::test(&["installed"]), &[&["--show-output"], names].concat())
 }
 
 /// Returns the suite, and the archives with the images of its pods; builds missing programs.

@@ -35,18 +35,16 @@ pub(super) const ECHO_SERVER: &str = "echo-server";
 /// Fails if something does not compile.
 pub(super) fn build(profile: Profile) -> Result<PathBuf> {
     match profile {
-        Profile::Dev => shared(),
+        Profile::Dev => development(),
         Profile::Release => statically(&workspace::target_dir(), &[]),
         Profile::Guided => build::guided(XDP_INGRESS, statically),
     }
 }
 
-fn shared() -> Result<PathBuf> {
-    // Built one by one, like in every other command: otherwise cargo would unite the features of their dependencies and
-    // compile these again.
-    for (package, program) in PROGRAMS {
-        process::run(build::cargo().args(["build", "--package", package, "--bin", program]))?;
-    }
+fn development() -> Result<PathBuf> {
+    // The product has the features of a release; the echo server has those of the tools, which share its dependencies.
+    build::userspace(Profile::Dev)?;
+    process::run(build::cargo().args(["build", "--workspace", "--bin", ECHO_SERVER]))?;
     Ok(workspace::target_dir().join(Profile::Dev.dir()))
 }
 

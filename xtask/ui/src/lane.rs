@@ -21,14 +21,13 @@ pub fn run(pass_on: &[String]) -> Result<Outcome> {
         Err(error) => return Ok(Outcome::Skipped(format!("the browser for the tests cannot be had here: {error:#}"))),
     };
     let binary = build::userspace(Profile::Dev)?;
-    let selection = ["test", "--package", "xtask-ui", "--test", "dashboard"];
     // Nothing else should take CPU while the products start.
-    process::run(build::cargo().args(selection).args(["--no-run", "--quiet"]))?;
+    process::run(build::test(&["dashboard"]).args(["--no-run", "--quiet"]))?;
     let scratch = tempfile::tempdir().context("cannot make a directory for logs and manifests")?;
     let stage = Stage::start(&binary, &tools, scratch.path(), &[Hosts::Few, Hosts::Many])?;
-    let mut cargo = build::cargo();
+    let mut cargo = build::test(&["dashboard"]);
     // One browser at a time: some tests have limits of time, and two cores serve the product and the browser.
-    cargo.args(selection).args(["--", "--test-threads=1", "--show-output"]).args(pass_on);
+    cargo.args(["--", "--test-threads=1", "--show-output"]).args(pass_on);
     cargo.env(PLAN, serde_json::to_string(&stage.plan)?);
     progress::note(&format!("$ {}", process::show(&cargo)));
     let result = process::run(&mut cargo);

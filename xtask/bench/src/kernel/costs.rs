@@ -22,10 +22,9 @@ pub(super) struct Costs(Vec<Cost>);
 impl Costs {
     /// Runs the tests one after the other, so that they do not disturb each other.
     pub(super) fn take() -> anyhow::Result<Self> {
-        let mut cargo = build::cargo();
-        cargo.args(["test", "--package", "ingress-datapath", "--test", "kernel", "--"]);
+        let mut cargo = build::test(&["kernel"]);
         cargo
-            .args(["--nocapture", "--test-threads=1", "measure::", "drops::", "pool::", "announce::the_cost"])
+            .args(["--", "--nocapture", "--test-threads=1", "measure::", "drops::", "pool::", "announce::the_cost"])
             .env("REQUIRE_KERNEL", "1")
             .stderr(Stdio::inherit());
         progress::note(&format!("$ {}", process::show(&cargo)));

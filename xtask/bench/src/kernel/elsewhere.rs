@@ -107,13 +107,14 @@ impl Holder {
     }
 
     fn measured(&self) -> anyhow::Result<Row> {
-        let mut cargo = build::cargo();
+        let mut cargo;
         match self.by {
             By::Tests(names) => {
-                cargo.args(["test", "--package", "ingress-userspace", "--test", "namespaces", "--"]).args(names);
-                cargo.args(["--nocapture", "--test-threads=1"]).env("REQUIRE_KERNEL", "1");
+                cargo = build::test(&["namespaces"]);
+                cargo.arg("--").args(names).args(["--nocapture", "--test-threads=1"]).env("REQUIRE_KERNEL", "1");
             }
             By::Bench(name) => {
+                cargo = build::cargo();
                 cargo.args(["bench", "--package", "ingress-proxy", "--bench", name]);
             }
         }

@@ -9,7 +9,7 @@ mod product;
 mod slow_read;
 mod verdict;
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn authorities(requests: usize) -> anyhow::Result<()> {
     let law = "the_routed_authority_is_the_forwarded_one";
-    let mut command = Command::new("cargo");
-    command.args(["test", "--package", "ingress-proxy", "--test", "proxy", law, "--", "--nocapture"]);
+    let mut command = build::test(&["proxy"]);
+    command.args([law, "--", "--nocapture"]);
     process::run(command.env("XDP_INGRESS_AUTHORITIES", requests.to_string()))
 }

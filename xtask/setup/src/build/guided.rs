@@ -33,7 +33,7 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
         if training.exists() {
             fs::remove_dir_all(&training).with_context(|| format!("cannot remove `{}`", training.display()))?;
         }
-        process::run(load_tool("xtask-bench").arg("train").arg(counting.join(program)))?;
+        process::run(load_tool("xtask-bench")?.arg("train").arg(counting.join(program)))?;
         process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
         fs::write(&trained, stamp).with_context(|| format!("cannot write `{}`", trained.display()))?;
     }

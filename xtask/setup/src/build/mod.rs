@@ -157,26 +157,43 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Returns a cargo command that builds and runs `package`, a crate of the tooling. Its arguments are those of the
-/// program, which runs in the current directory, because its arguments may name files there.
-#[must_use]
-pub fn tool(package: &str) -> Command {
-    tool_of_profile(package, "dev")
+/// Returns the cargo command that runs the integration tests called `targets`.
+///
+/// It selects the whole workspace, not the packages of the tests: cargo unites the features of dependencies over what a
+/// command selects, and compiles a dependency again for other features. So all tests share one set.
+pub fn test(targets: &[&str]) -> Command {
+    let mut cargo = cargo();
+    cargo.args(["test", "--workspace"]).args(targets.iter().flat_map(|target| ["--test", target]));
+    cargo
+}
+
+/// Builds `package`, a crate of the tooling, and returns the command that starts its program. It starts in the current
+/// directory, because its arguments may name files there.
+///
+/// # Errors
+/// Fails if something does not compile.
+pub fn tool(package: &str) -> Result<Command> {
+    // For the whole workspace, so that all tools share one set of features. Tests have more.
+    built(package, &["--workspace"], Profile::Dev.dir())
 }
 
 /// Returns the command of [`tool`] for a program that makes load, which is optimised: it shares the machine with the
 /// programs that it measures.
-#[must_use]
-pub fn load_tool(package: &str) -> Command {
+///
+/// # Errors
+/// As [`tool`].
+pub fn load_tool(package: &str) -> Result<Command> {
     if !workspace::target_dir().join(LOAD_PROFILE).join(package).exists() {
         progress::note(&format!("building `{package}`, optimised (once, some minutes)"));
     }
-    tool_of_profile(package, LOAD_PROFILE)
+    built(package, &["--package", package, "--profile", LOAD_PROFILE], LOAD_PROFILE)
 }
 
-fn tool_of_profile(package: &str, profile: &str) -> Command {
-    let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--profile", profile, "--package", package, "--bin", package, "--manifest-path"]);
-    command.arg(workspace::root().join("Cargo.toml")).arg("--");
-    command
+fn built(program: &str, selection: &[&str], directory: &str) -> Result<Command> {
+    let place = workspace::target_dir();
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--bin", program]).args(selection).arg("--target-dir").arg(&place);
+    // With a target, even this machine's own, the program would be in another directory.
+    process::run(build.env_remove("CARGO_BUILD_TARGET"))?;
+    Ok(Command::new(place.join(directory).join(program)))
 }

@@ -4,7 +4,7 @@
 //! The test needs the program `nginx`, which the lane `unit` installs. For more than the few sets of a test run:
 //!
 //! ```sh
-//! XDP_INGRESS_NGINX_SETS=10000 cargo test -p ingress-nginx-model --test nginx -- --nocapture
+//! XDP_INGRESS_NGINX_SETS=10000 cargo test --workspace --test nginx -- --nocapture
 //! ```
 
 use std::env;
