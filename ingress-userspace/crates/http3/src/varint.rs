@@ -41,6 +41,13 @@ pub(crate) struct Reader {
 impl Reader {
     /// Takes bytes from `chunk`. Returns the integer when it is complete, and begins anew.
     pub(crate) fn read(&mut self, chunk: &mut Bytes) -> Option<u64> {
+        // Nearly always one chunk has all bytes.
+        if self.is_empty()
+            && let Some((value, length)) = read(chunk)
+        {
+            chunk.advance(length);
+            return Some(value);
+        }
         while !chunk.is_empty() {
             self.bytes[self.filled] = chunk.get_u8();
             self.filled += 1;

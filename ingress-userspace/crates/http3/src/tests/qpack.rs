@@ -105,11 +105,20 @@ fn decoding_stops_at_the_limit() {
 }
 
 #[test]
-fn lines_are_written_in_the_shortest_form() {
+fn lines_are_written_in_a_short_form() {
+    let long = "a".repeat(32);
+    // 32 times the five bits 00011.
+    let encoded = [&b"\x23x-a\x94"[..], &b"\x18\xc6\x31\x8c\x63".repeat(4)].concat();
+    let raw = [b"\x23x-a\x1f", &long.as_bytes()[1..]].concat();
+    let incompressible = [&b"\x23x-a\x20"[..], &[b'~'; 32]].concat();
+    let tildes = "~".repeat(32);
     for (name, value, is_sensitive, expect) in [
         (":path", "/", false, &b"\xc1"[..]),
-        // B.1 has no Huffman code; ours is shorter.
-        (":path", "/index.html", false, b"\x51\x88\x60\xd5\x48\x5f\x2b\xce\x9a\x68"),
+        // Huffman code begins with 32 bytes, if it is shorter; B.1 has none, either.
+        (":path", "/index.html", false, b"\x51\x0b/index.html"),
+        ("x-a", &long, false, &encoded),
+        ("x-a", &long[1..], false, &raw),
+        ("x-a", &tildes, false, &incompressible),
         ("x-frame-options", "sameorigin", false, b"\xff\x23"),
         ("x-frame-options", "deny", false, b"\xff\x22"),
         ("content-type", "text/html; charset=utf-8", false, b"\xf4"),
