@@ -2,6 +2,7 @@
 //! figures depend on the machine.
 
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ pub struct Args {
     /// Measure the build that tests use, which is not optimised
     #[arg(long)]
     dev: bool,
+    /// Measure a build from elsewhere, such as one of `build --release --pgo`
+    #[arg(long, value_name = "PATH", conflicts_with = "dev")]
+    binary: Option<PathBuf>,
 }
 
 /// Runs `cargo xtask ui-figures`.
@@ -52,7 +56,11 @@ pub struct Args {
 /// Fails if a program is missing or does not start, or a goal is missed.
 pub fn run(args: &Args) -> Result<()> {
     let tools = xtask_setup::browser()?;
-    let binary = build::userspace(if args.dev { Profile::Dev } else { Profile::Release })?;
+    let (binary, kind) = match &args.binary {
+        Some(binary) => (binary.clone(), "a build from elsewhere (`--binary`)"),
+        None if args.dev => (build::userspace(Profile::Dev)?, "a development build"),
+        None => (build::userspace(Profile::Release)?, "a release build"),
+    };
     let scratch = tempfile::tempdir().context("cannot make a directory for logs and manifests")?;
     let stage = Stage::start(&binary, &tools, scratch.path(), &[Hosts::Many])?;
     let product = stage.plan.products.first().context("no product")?;
@@ -63,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
             missed.push(what.to_owned());
         }
     };
-    println!("{MANY} hosts, {} build\n", if args.dev { "development" } else { "release" });
+    println!("{MANY} hosts, {kind}\n");
     println!("| figure | value | goal | |\n|---|---:|---:|---|");
     let time = Duration::from_secs(args.seconds);
     let browser = Browser::open(&stage.plan)?;
