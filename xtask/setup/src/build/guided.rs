@@ -24,7 +24,10 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
     let training = place.join("training");
     let [counts, merged, trained] = ["counts", "merged.profdata", "program.sha256"].map(|name| training.join(name));
     progress::note("building what counts its branches");
-    let counting = compile(&place.join("counting"), &[format!("-Cprofile-generate={}", counts.display())])?;
+    // Each crate counts its own branches, before link-time optimisation, which would take minutes here. Cargo's setting
+    // for that would also give the crates other names than in the second build, and no function would find its counts.
+    let flags = [&format!("-Cprofile-generate={}", counts.display()), "-Clto=off", "-Clinker-plugin-lto=off"];
+    let counting = compile(&place.join("counting"), &flags.map(str::to_owned))?;
     let mut stamp = Stamp::default();
     stamp.path(&counting, program)?;
     let stamp = stamp.finish();
