@@ -159,16 +159,16 @@ pub fn cargo() -> Command {
 
 /// Returns the cargo command that runs the integration tests called `targets`.
 ///
-/// It selects the whole workspace, not the packages of the tests: cargo unites the features of dependencies over what a
-/// command selects, and compiles a dependency again for other features. So all tests share one set.
+/// The command selects the whole workspace instead of the packages of the tests. Cargo unites the features of
+/// dependencies over the selected packages, and compiles a dependency again for other features. So all tests share one set.
 pub fn test(targets: &[&str]) -> Command {
     let mut cargo = cargo();
     cargo.args(["test", "--workspace"]).args(targets.iter().flat_map(|target| ["--test", target]));
     cargo
 }
 
-/// Builds `package`, a crate of the tooling, and returns the command that starts its program. It starts in the current
-/// directory, because its arguments may name files there.
+/// Builds `package`, a crate of the tooling, and returns the command that starts its program. The program runs in the
+/// current directory, because arguments may name files there.
 ///
 /// # Errors
 /// Fails if something does not compile.

@@ -7,9 +7,9 @@ use super::{
     table::{ENTRIES, indexes_of},
 };
 
-/// Length of the shortest string that is written in Huffman code, which RFC 9204, 4.1.2, leaves to us. The code saves a
-/// fifth of the bytes, for some 20 instructions each; to encrypt and send a byte takes two. It was half of the work of
-/// a usual head, whose values are nearly all shorter. What grows, such as cookies and policies, is still encoded.
+/// Length of the shortest string that is written in Huffman code, which RFC 9204, 4.1.2, leaves to us. The code takes
+/// some 20 instructions for each byte and saves a fifth of them. Nearly all values of a usual head are shorter, and their
+/// code was half of its work. Long values, such as cookies and policies, are still encoded.
 const HUFFMAN_MIN: usize = 32;
 
 /// Appends the prefix of a section, which refers to no dynamic table.
