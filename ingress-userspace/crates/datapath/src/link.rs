@@ -58,9 +58,9 @@ pub(super) fn lookup_program(pins: &Pins) -> Result<Option<u32>, Error> {
     Ok(pinned(&pins.lookup_link())?.map(|(_, info)| if info.target == 0 { 0 } else { info.prog_id }))
 }
 
-/// Removes the sk_lookup link, if there is one.
+/// Detaches the sk_lookup program, if there is one.
 pub(super) fn remove_lookup(pins: &Pins) -> Result<(), Error> {
-    remove_pin(&pins.lookup_link()).map(drop)
+    remove(&pins.lookup_link()).map(drop)
 }
 
 /// Replaces the program in an XDP link of another process, if the link's mode `is_wanted`. Returns the mode; `None` if
@@ -115,8 +115,8 @@ pub(super) fn create_xdp(
 /// Detaches the program of a pinned link, and removes the pin. Returns `false` if there is none.
 pub(super) fn remove(path: &Path) -> Result<bool, Error> {
     if let Some((link, _)) = pinned(path)? {
-        // Without this call, the program would be detached some time later. The call fails if the interface, and the
-        // program with it, is already gone.
+        // Without this call, the kernel would detach the program some time later, and only when no process has the link
+        // open. The call fails if the interface or namespace, and the program with it, is already gone.
         let _gone = sys::link_detach(link.as_fd()).is_err();
     }
     remove_pin(path)

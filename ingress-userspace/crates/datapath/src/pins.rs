@@ -19,7 +19,7 @@ use std::{
 
 use ingress_common::map;
 
-use super::error::Error;
+use super::{error::Error, link};
 
 /// All maps pinned by this version.
 pub(super) const MAPS: &[&str] = &[
@@ -236,8 +236,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin: links of interfaces first, the lookup link after them, then maps and directories. Returns the
-    /// removed paths.
+    /// Detaches every program and removes every pin: links of interfaces first, the lookup link after them, then maps and
+    /// directories. Returns the removed paths.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {
@@ -247,9 +247,9 @@ impl Pins {
             Ok(())
         };
         for pin in self.nic_pins()? {
-            take(self.nic_pin(&pin), remove_pin)?;
+            take(self.nic_pin(&pin), link::remove)?;
         }
-        take(self.lookup_link(), remove_pin)?;
+        take(self.lookup_link(), link::remove)?;
         for map in names(&self.maps())? {
             take(self.map(&map), remove_pin)?;
         }

@@ -2,12 +2,12 @@
 //! state back, in its own mode and on its own interfaces. The facts are the kernel's: pinned links, XDP programs as `ip`
 //! lists them, filters as `tc` does.
 
-use std::{fs, process::Command};
+use std::{fs, os::fd::AsRawFd as _, process::Command};
 
 use ingress_datapath::{Claim, Datapath, Hook, LinkState, Options, Pinned, PinnedLink, TcHook, XdpMode, unload};
 
 use crate::nics::{nics, pins, program_id, veth};
-use crate::sandbox::{Sandbox, detach, ip, named, sandboxed};
+use crate::sandbox::{Sandbox, detach, ip, named, open_link, sandboxed};
 
 /// A choice of programs: `--xdp-mode`, and the hook of tc.
 type Mode = (XdpMode, Option<TcHook>);
@@ -304,6 +304,28 @@ fn a_process_without_pins_leaves_those_of_a_new_one_alone() {
             assert_eq!(attached(sandbox, &new, &["xk-a"]), theirs, "{other:?}");
         });
     }
+}
+
+#[test]
+fn unloaded_programs_are_detached_even_if_a_reader_has_their_links_open() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let owner = open(sandbox, NATIVE, &["xk-a"]);
+        owner.take_over().expect("takes over");
+        let links = ["lookup", "xdp-xk-a"].map(|name| open_link(sandbox, name));
+        let targets = || {
+            links.each_ref().map(|link| {
+                let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", link.as_raw_fd())).expect("shown");
+                let target = info
+                    .lines()
+                    .find_map(|line| line.strip_prefix("netns_ino:").or_else(|| line.strip_prefix("ifindex:")));
+                target.expect("a target").trim().parse::<u32>().expect("a number")
+            })
+        };
+        assert!(!targets().contains(&0), "{:?}", targets());
+        unload(&sandbox.bpffs()).expect("unloads");
+        assert_eq!(targets(), [0, 0]);
+    });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use ingress_datapath::{Claim, Datapath, Options, SteeredPort, flow_key};
 use crate::{
     deny::deny,
     handoffs::Handoffs,
-    sandbox::{detach, ip, named, sandboxed},
+    sandbox::{detach, ip, named, open_link, sandboxed},
 };
 
 const NODE4: &str = "198.51.100.7:80";
@@ -139,6 +139,7 @@ fn the_owner_answers_while_a_process_without_sk_lookup_starts_and_dies() {
         drop(starting);
         assert!(connect(NODE4, |_| ()).is_ok(), "it has died");
         let successor = bound();
+        let _reader = open_link(sandbox, "lookup");
         let equip = || successor.renew_programs(&named(&[])).map(drop);
         successor.take_over_with(Claim::Any, equip).expect("takes over");
         let refused = connect(NODE4, |_| ()).expect_err("no socket is bound to the port").kind();

@@ -109,22 +109,29 @@ pub(crate) fn named(names: &[&str]) -> Interfaces {
 /// Detaches a pinned link, as `bpftool link detach` does. The pin stays.
 #[track_caller]
 pub(crate) fn detach(sandbox: &Sandbox, name: &str) {
-    const OBJ_GET: libc::c_int = 7;
     const LINK_DETACH: libc::c_int = 34;
-    // The attributes of both commands begin with this number, and are 0 after it.
-    let bpf = |command: libc::c_int, first: u64| {
-        let attributes = [first, 0];
-        // SAFETY: the kernel reads so many bytes of the attributes, and for `OBJ_GET` the path below.
-        let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) };
-        assert!(result >= 0, "{name}: {}", std::io::Error::last_os_error());
-        result
-    };
+    bpf(LINK_DETACH, u64::from(open_link(sandbox, name).as_raw_fd().cast_unsigned()));
+}
+
+/// Opens a pinned link. The kernel keeps it, with its program attached, until it is closed or detached.
+#[track_caller]
+pub(crate) fn open_link(sandbox: &Sandbox, name: &str) -> OwnedFd {
+    const OBJ_GET: libc::c_int = 7;
     let path = sandbox.bpffs().join("v1/links").join(name);
     let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
     let link = i32::try_from(bpf(OBJ_GET, path.as_ptr().addr() as u64)).expect("a descriptor");
     // SAFETY: the descriptor is new.
-    let link = unsafe { OwnedFd::from_raw_fd(link) };
-    bpf(LINK_DETACH, u64::from(link.as_raw_fd().cast_unsigned()));
+    unsafe { OwnedFd::from_raw_fd(link) }
+}
+
+/// Runs a `command` with attributes that begin with the number `first`, and are 0 after it.
+#[track_caller]
+fn bpf(command: libc::c_int, first: u64) -> libc::c_long {
+    let attributes = [first, 0];
+    // SAFETY: the kernel reads so many bytes of the attributes, and for `OBJ_GET` the path that they point to.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) };
+    assert!(result >= 0, "command {command}: {}", std::io::Error::last_os_error());
+    result
 }
 
 /// Runs `ip` in this thread's namespace.
