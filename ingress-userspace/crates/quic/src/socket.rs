@@ -97,12 +97,18 @@ impl Socket {
         let mut slices = arena.chunks_exact_mut(SLICE).map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        let received = socket.try_io(Interest::READABLE, || state.recv((&*socket).into(), &mut slices, metas));
-        let count = match received {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        };
+        let mut count = 0;
+        // A batch that is not full has emptied the socket, as tokio's own reads conclude, too: the next datagram wakes
+        // the task. Another call would only say so.
+        let received = socket.try_io(Interest::READABLE, || {
+            count = state.recv((&*socket).into(), &mut slices, metas)?;
+            if count < BATCH_SIZE { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if let Err(error) = received
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            return Err(error);
+        }
         for (meta, slice) in metas.iter().zip(&slices).take(count) {
             let remote = canonical(meta.addr);
             let local = meta.dst_ip.map(|ip| ip.to_canonical());
@@ -198,6 +204,20 @@ mod tests {
             let answers = receive(&mut client, 1).await;
             assert_eq!(answers[0].data, &b"answer"[..], "{address}");
             assert_eq!(answers[0].remote, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "{address}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_not_full_ends_the_reading_until_the_next_datagram() {
+        let server = StdSocket::bind("127.0.0.1:0").expect("bound");
+        let address = server.local_addr().expect("an address");
+        let mut server = Socket::new(server).expect("a socket");
+        let client = StdSocket::bind("127.0.0.1:0").expect("bound");
+        for sent in [BATCH_SIZE, 1] {
+            (0..sent).for_each(|_| _ = client.send_to(b"datagram", address).expect("sent"));
+            assert_eq!(receive(&mut server, sent).await.len(), sent);
+            let is_readable = poll_fn(|cx| Poll::Ready(server.poll_readable(cx).is_ready())).await;
+            assert_eq!(is_readable, sent == BATCH_SIZE, "a full batch may have others behind it");
         }
     }
 }
