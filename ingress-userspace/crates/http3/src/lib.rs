@@ -7,7 +7,7 @@
 //!                               └──▶ Data ────▶ BodyLength
 //!                               └──▶ Trailers ▶ section::trailers
 //!  unidirectional ─▶ UniStream (with PeerStreams) ─▶ Settings, GoAway, PriorityUpdate
-//!  http::response::Parts ─▶ response::head ─▶ HEADERS     settings::Local ─▶ our control stream
+//!  status and HeaderMap  ─▶ response::head ─▶ HEADERS     settings::Local ─▶ our control stream
 //! ```
 //!
 //! QPACK (RFC 9204) uses the static table alone. Our settings announce a dynamic table of capacity 0, so no stream waits

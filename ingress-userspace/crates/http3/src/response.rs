@@ -2,7 +2,7 @@
 //! connection are not sent (RFC 9114, 4.2).
 
 use bytes::{BufMut, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::{
     error::{Code, Error},
@@ -11,21 +11,11 @@ use crate::{
     varint,
 };
 
-/// Appends the HEADERS of a response, final or informational.
+/// Appends the HEADERS of a response. Any number of informational ones, such as 103 with `link`, precede the final one.
 ///
 /// # Errors
 /// `H3_INTERNAL_ERROR` of the stream for status 101, which HTTP/3 does not have (RFC 9114, 4.5). Nothing is written then.
-pub fn head(parts: &Parts, out: &mut BytesMut) -> Result<(), Error> {
-    let Parts { status, headers, .. } = parts;
-    informational(*status, headers, out)
-}
-
-/// Appends HEADERS with `status` and `headers`, such as 103 with `link`. Any number of informational responses precede
-/// the final one.
-///
-/// # Errors
-/// As [`head`].
-pub fn informational(status: StatusCode, headers: &HeaderMap, out: &mut BytesMut) -> Result<(), Error> {
+pub fn head(status: StatusCode, headers: &HeaderMap, out: &mut BytesMut) -> Result<(), Error> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Error::stream(Code::InternalError, "a response switches protocols"));
     }

@@ -82,8 +82,10 @@ pub fn size(headers: &HeaderMap) -> usize {
 /// Returns whether `name` is about a connection, and so not of HTTP/3 (RFC 9114, 4.2). `te` is an exception in requests.
 pub(crate) fn is_of_connection(name: &HeaderName) -> bool {
     // The first five are in RFC 9110, 7.6.1; the last is of the upgrade to HTTP/2.
-    let names = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
-    names.contains(&name.as_str())
+    matches!(
+        name.as_str(),
+        "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "http2-settings"
+    )
 }
 
 fn malformed(reason: &'static str) -> Refusal {

@@ -11,6 +11,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
+    error::Error,
     future::poll_fn,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -96,7 +97,7 @@ impl<S, F, B> Driver<S>
 where
     S: Fn(Request<RequestBody>, Rc<Peer>) -> F + 'static,
     F: Future<Output = Response<B>> + 'static,
-    B: Body<Data = Bytes> + 'static,
+    B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>> + 'static,
 {
     /// Creates the driver of a worker. `service` answers each request; it has its client's [`Peer`].
     ///

@@ -7,9 +7,9 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use ingress_http3::{BodyLength, Code, Error, Event, FrameDecoder, Priority, Refusal, Scope, response, section};
-use quinn_proto::{ReadError, StreamId};
+use quinn_proto::{Chunks, ReadError, StreamId};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) struct Exchange {
     /// Bytes that were received but not decoded.
     chunk: Bytes,
     receiving: Receiving,
+    /// Whether the request has no body: its end has come with its head.
+    ends_with_head: bool,
     /// The task, from the driver's turn on that begins it.
     pub(crate) task: Option<AbortHandle>,
     /// The task that waits for the body.
@@ -80,6 +82,31 @@ impl Exchange {
         matches!(self.receiving, Receiving::Head)
     }
 
+    /// Reads the next event from the chunks that have come.
+    fn read(&mut self, chunks: &mut Chunks<'_>) -> Result<Option<Option<Event>>, Failure> {
+        loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => self.chunk = chunk.bytes,
+                Ok(None) => {
+                    self.decoder.finish()?;
+                    return Ok(Some(None));
+                }
+                Err(ReadError::Blocked) => return Ok(None),
+                Err(ReadError::Reset(code)) => return Err(Failure::Reset(code.into_inner())),
+            }
+            let Some(event) = self.decoder.decode(&mut self.chunk)? else { continue };
+            if matches!(event, Event::Headers(_)) && self.chunk.is_empty() {
+                match chunks.next(usize::MAX) {
+                    Ok(Some(chunk)) => self.chunk = chunk.bytes,
+                    Ok(None) => self.ends_with_head = true,
+                    // The next read sees a reset.
+                    Err(_) => {}
+                }
+            }
+            return Ok(Some(Some(event)));
+        }
+    }
+
     /// Whether the client has sent all that we read.
     fn is_read(&self) -> bool {
         matches!(self.receiving, Receiving::Ended | Receiving::Stopped)
@@ -98,6 +125,7 @@ impl State {
             decoder: FrameDecoder::new(self.limits.section_max),
             chunk: Bytes::new(),
             receiving: Receiving::Head,
+            ends_with_head: false,
             task: None,
             reader: None,
             writer: None,
@@ -174,11 +202,15 @@ impl State {
         if parts.method == Method::CONNECT {
             exchange.decoder.tunnel();
         }
-        exchange.receiving = Receiving::Body(length);
-        let body = match self.ends_here(id) {
-            Ok(true) => RequestBody::default(),
-            Ok(false) => RequestBody::new(Rc::clone(conn), id, left),
-            Err(error) => return self.fail(id, error, now),
+        let body = if exchange.ends_with_head {
+            exchange.receiving = Receiving::Ended;
+            if let Err(error) = length.finish() {
+                return self.fail(id, error, now);
+            }
+            RequestBody::default()
+        } else {
+            exchange.receiving = Receiving::Body(length);
+            RequestBody::new(Rc::clone(conn), id, left)
         };
         let mut request = Request::from_parts(parts, body);
         if let Some(protocol) = protocol {
@@ -188,51 +220,18 @@ impl State {
         self.begun.push((id, request));
     }
 
-    /// Returns whether the request has no body: its end has come with its head.
-    fn ends_here(&mut self, id: StreamId) -> Result<bool, Error> {
-        let Some(exchange) = self.requests.get_mut(&id) else { return Ok(false) };
-        if !exchange.chunk.is_empty() {
-            return Ok(false);
-        }
-        let mut receiver = self.quic.recv_stream(id);
-        let Ok(mut chunks) = receiver.read(true) else { return Ok(false) };
-        match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => exchange.chunk = chunk.bytes,
-            Ok(None) => {
-                let Receiving::Body(length) = std::mem::replace(&mut exchange.receiving, Receiving::Ended) else {
-                    return Ok(false);
-                };
-                length.finish()?;
-                return Ok(true);
-            }
-            // The next read sees a reset.
-            Err(_) => {}
-        }
-        Ok(false)
-    }
-
     /// Reads the next event of a request's stream; `Some(None)` is the end. `has_changed` tells whether the client must
     /// hear that it may send more.
     fn next(&mut self, id: StreamId, has_changed: &mut bool) -> Result<Option<Option<Event>>, Failure> {
         let exchange = self.requests.get_mut(&id).ok_or(Failure::Gone)?;
-        loop {
-            if let Some(event) = exchange.decoder.decode(&mut exchange.chunk)? {
-                return Ok(Some(Some(event)));
-            }
-            let mut receiver = self.quic.recv_stream(id);
-            let mut chunks = receiver.read(true).map_err(|_stopped_or_gone| Failure::Gone)?;
-            let read = chunks.next(usize::MAX);
-            *has_changed |= chunks.finalize().should_transmit();
-            match read {
-                Ok(Some(chunk)) => exchange.chunk = chunk.bytes,
-                Ok(None) => {
-                    exchange.decoder.finish()?;
-                    return Ok(Some(None));
-                }
-                Err(ReadError::Blocked) => return Ok(None),
-                Err(ReadError::Reset(code)) => return Err(Failure::Reset(code.into_inner())),
-            }
+        if let Some(event) = exchange.decoder.decode(&mut exchange.chunk)? {
+            return Ok(Some(Some(event)));
         }
+        let mut receiver = self.quic.recv_stream(id);
+        let mut chunks = receiver.read(true).map_err(|_stopped_or_gone| Failure::Gone)?;
+        let next = exchange.read(&mut chunks);
+        *has_changed |= chunks.finalize().should_transmit();
+        next
     }
 
     /// Reads the next part of a body, and whether the connection has something to send. Errors of the client end its
@@ -301,11 +300,9 @@ impl State {
 
     /// Answers a request that the service is not asked about.
     fn answer(&mut self, id: StreamId, status: StatusCode, now: Instant) {
-        let (mut parts, ()) = Response::new(()).into_parts();
-        parts.status = status;
-        parts.headers.insert(http::header::CONTENT_LENGTH, 0.into());
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_LENGTH, 0.into())]);
         let mut out = BytesMut::new();
-        let is_sent = response::head(&parts, &mut out).is_ok()
+        let is_sent = response::head(status, &headers, &mut out).is_ok()
             && self.quic.send_stream(id).write(&out).is_ok_and(|count| count == out.len());
         if is_sent {
             self.finish(id, now)

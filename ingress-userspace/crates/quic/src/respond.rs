@@ -1,6 +1,7 @@
 //! A request's task: the service's future, and then the response, which is written as fast as the client takes it.
 
 use std::{
+    error::Error,
     future::poll_fn,
     pin::{Pin, pin},
     rc::Rc,
@@ -59,13 +60,19 @@ pub(crate) async fn respond<S, F, B>(conn: Rc<Conn>, id: StreamId, request: Requ
 where
     S: Fn(Request<RequestBody>, Rc<Peer>) -> F,
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>>,
 {
     let mut ending = Ending { conn: Rc::clone(&conn), id, code: Code::InternalError, is_complete: false };
-    let (head, body) = begin(service(request, Rc::clone(&conn.peer)).await);
-    let sent = match head {
-        Ok(head) => send(&conn, id, head, pin!(body)).await,
-        Err(failure) => Err(failure),
+    let mut out = BytesMut::new();
+    // The fields are gone before the body is awaited, and so the task is smaller.
+    let begun = {
+        let response = service(request, Rc::clone(&conn.peer)).await;
+        out.reserve(256);
+        response::head(response.status(), response.headers(), &mut out).map(|()| response.into_body())
+    };
+    let sent = match begun {
+        Ok(body) => send(&conn, id, out, pin!(body)).await,
+        Err(_status_101) => Err(Failure::Service),
     };
     match sent {
         Ok(()) => ending.is_complete = true,
@@ -74,15 +81,8 @@ where
     }
 }
 
-/// Encodes the head of a response. Its fields are gone before the body is awaited, and so the task is smaller.
-fn begin<B>(answer: Response<B>) -> (Result<BytesMut, Failure>, B) {
-    let (parts, body) = answer.into_parts();
-    let mut out = BytesMut::with_capacity(256);
-    (response::head(&parts, &mut out).map(|()| out).map_err(|_status_101| Failure::Service), body)
-}
-
 /// Sends `out` and the body after it.
-async fn send<B: Body<Data = Bytes>>(
+async fn send<B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>>>(
     conn: &Conn,
     id: StreamId,
     mut out: BytesMut,
@@ -112,7 +112,7 @@ async fn send<B: Body<Data = Bytes>>(
         }
         write(conn, id, [out.split().freeze(), data]).await?;
     }
-    write(conn, id, [out.freeze(), Bytes::new()]).await
+    if out.is_empty() { Ok(()) } else { write(conn, id, [out.freeze(), Bytes::new()]).await }
 }
 
 /// The next part of a response's body.
@@ -124,17 +124,20 @@ enum Next {
     /// The body is not ready, and the head is not sent.
     Later,
     End,
-    /// The service has logged the reason.
+    /// The reason is logged.
     Failed,
 }
 
 impl Next {
-    fn of<E>(frame: Option<Result<Frame<Bytes>, E>>) -> Self {
+    fn of<D: Into<Bytes>, E: Into<Box<dyn Error>>>(frame: Option<Result<Frame<D>, E>>) -> Self {
         match frame.map(|frame| frame.map(|frame| frame.into_data().map_err(Frame::into_trailers))) {
-            Some(Ok(Ok(data))) => Self::Data(data),
+            Some(Ok(Ok(data))) => Self::Data(data.into()),
             Some(Ok(Err(Ok(trailers)))) => Self::Trailers(trailers),
             Some(Ok(Err(Err(_unknown)))) => Self::Unknown,
-            Some(Err(_logged)) => Self::Failed,
+            Some(Err(error)) => {
+                tracing::debug!(error = &*error.into(), "a response of HTTP/3 breaks off");
+                Self::Failed
+            }
             None => Self::End,
         }
     }

@@ -80,7 +80,7 @@ proptest! {
             }
         }
         let mut out = BytesMut::new();
-        response::informational(StatusCode::from_u16(status).expect("valid"), &headers, &mut out).expect("sendable");
+        response::head(StatusCode::from_u16(status).expect("valid"), &headers, &mut out).expect("sendable");
         let mut chunk = out.freeze();
         let mut decoder = FrameDecoder::new(usize::MAX);
         let Ok(Some(Event::Headers(section))) = decoder.decode(&mut chunk) else { panic!("HEADERS") };

@@ -29,7 +29,7 @@ fn check(rule: &str, status: u16, fields: &[(&'static str, &'static str)], expec
     let (mut parts, ()) = Response::new(()).into_parts();
     (parts.status, parts.headers) = (StatusCode::from_u16(status).expect("a status"), headers(fields));
     let mut out = BytesMut::new();
-    response::head(&parts, &mut out).expect("sendable");
+    response::head(parts.status, &parts.headers, &mut out).expect("sendable");
     assert_eq!(read(&out), expect, "{rule}: {fields:?}");
 }
 
@@ -54,7 +54,7 @@ fn heads_have_no_fields_about_the_connection() {
 #[test]
 fn protocols_are_not_switched() {
     let mut out = BytesMut::new();
-    let got = response::informational(StatusCode::SWITCHING_PROTOCOLS, &HeaderMap::new(), &mut out);
+    let got = response::head(StatusCode::SWITCHING_PROTOCOLS, &HeaderMap::new(), &mut out);
     assert_eq!(got.map_err(failure), Err(stream(Code::InternalError)), "4.5");
     assert!(out.is_empty());
 }
@@ -67,7 +67,7 @@ fn long_heads_are_framed() {
         let mut fields = HeaderMap::new();
         fields.insert("x-a", HeaderValue::from_str(&value).expect("valid"));
         let mut out = BytesMut::from(&b"before"[..]);
-        response::informational(StatusCode::OK, &fields, &mut out).expect("sendable");
+        response::head(StatusCode::OK, &fields, &mut out).expect("sendable");
         assert_eq!(read(&out[6..]), format!(":status: 200, x-a: {value}"));
     }
 }

@@ -263,11 +263,15 @@ impl Piece {
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+}
 
-    /// Returns the bytes, which count nowhere from now on.
-    pub(crate) fn into_bytes(mut self) -> Bytes {
-        let bytes = self.bytes.clone();
-        self.advance(bytes.len());
+/// The bytes count nowhere from now on.
+impl From<Piece> for Bytes {
+    fn from(mut piece: Piece) -> Self {
+        let bytes = std::mem::take(&mut piece.bytes);
+        if let Some((backlog, at)) = &piece.counted {
+            backlog.release(*at, bytes.len());
+        }
         bytes
     }
 }

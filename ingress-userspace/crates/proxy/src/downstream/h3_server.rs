@@ -4,17 +4,15 @@
 use std::{
     any::Any,
     cell::RefCell,
+    future::pending,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body::Body as _;
 use ingress_model::Settings;
 use ingress_panics::vital;
 use ingress_quic::{Datagram, Driver, FirstPacket, Handle, Limits, Options, Peer, Pressure, RequestBody};
@@ -24,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    downstream::{conn::Conn, h2_backlog::Piece, open, refusal::Refusal},
+    downstream::{conn::Conn, open, refusal::Refusal},
     limits::CountGuard,
     observe::http3_stats::Http3Counters,
     request::{response_body::Body, serve_http3},
@@ -34,7 +32,6 @@ use crate::{
         worker::{RegisteredConn, Worker},
     },
     tls::client_certificates::Greeting,
-    upstream::BodyError,
 };
 
 /// Datagrams that wait for a worker's thread, for connections whose packets a sibling received.
@@ -64,9 +61,6 @@ struct Client {
     _counted: Option<CountGuard>,
     _entered: RegisteredConn,
 }
-
-/// The body of a response.
-struct Http3Body(Option<Body>);
 
 impl Http3 {
     /// Starts HTTP/3 on `worker`; `None` if that fails, which is logged and costs TCP nothing.
@@ -252,55 +246,29 @@ fn answer(
     request: Request<RequestBody>,
     peer: &Peer,
     dates: Rc<Dates>,
-) -> impl Future<Output = Response<Http3Body>> + use<> {
+) -> impl Future<Output = Response<Body>> + use<> {
     let is_head = *request.method() == Method::HEAD;
     let served = peer.context::<Client>().map(|client| {
         let conn = Rc::clone(&client.conn);
         conn.in_turn(move |conn| serve_http3(conn, request))
     });
     async move {
-        let Some(served) = served else {
-            // The connection has ended, and the task is about to.
-            let mut response = Response::new(Http3Body(None));
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            return response;
-        };
-        let Ok(response) = served.await;
-        complete(response, is_head, &dates)
+        // Without a client the connection has ended, which ends this task.
+        let Some(served) = served else { return pending().await };
+        let Ok(mut response) = served.await;
+        complete(&mut response, is_head, &dates);
+        response
     }
 }
 
 /// Adds the fields that hyper adds to responses of HTTP/2.
-fn complete(mut response: Response<Body>, is_head: bool, dates: &Dates) -> Response<Http3Body> {
+fn complete(response: &mut Response<Body>, is_head: bool, dates: &Dates) {
     let length = response.body().size_hint().exact().filter(|length| *length > 0 && !is_head);
     let headers = response.headers_mut();
     if let Some(length) = length {
         headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
     }
     headers.entry(header::DATE).or_insert_with(|| dates.now());
-    response.map(|body| Http3Body(Some(body)))
-}
-
-impl HttpBody for Http3Body {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(body) = &mut self.get_mut().0 else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(body).poll_frame(cx));
-        if let Some(Err(error)) = &frame {
-            tracing::debug!(error = error as &dyn std::error::Error, "a response of HTTP/3 breaks off");
-        }
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Piece::into_bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), HttpBody::size_hint)
-    }
 }
 
 /// The value of `date`, made once a second.
