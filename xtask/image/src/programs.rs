@@ -154,8 +154,8 @@ fn libraries(listed: &str) -> BTreeSet<String> {
 }
 
 fn flags() -> Vec<String> {
-    // Symbol names and the build id contain hashes of build paths.
-    let flags = ["-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-Clink-arg=-Wl,--build-id=none"];
+    // Symbol names and the build id contain hashes of build paths. Line numbers would be made, optimised and stripped.
+    let flags = ["-Ctarget-feature=+crt-static", "-Cdebuginfo=0", "-Cstrip=symbols", "-Clink-arg=-Wl,--build-id=none"];
     let mut flags = flags.map(str::to_owned).to_vec();
     flags.extend(prefixes("--remap-path-prefix"));
     flags
