@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use bytes::{Buf as _, Bytes};
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Uri};
 use quinn::{ClientConfig, Connection, Endpoint, crypto::rustls::QuicClientConfig};
 use rustls::{
     DigitallySignedStruct, SignatureScheme,
@@ -76,6 +76,7 @@ enum Left {
 struct Client {
     address: SocketAddr,
     host: &'static str,
+    uri: Uri,
     shape: Shape,
     endpoint: Endpoint,
     config: ClientConfig,
@@ -256,6 +257,7 @@ impl Client {
         Ok(Self {
             address,
             host,
+            uri: format!("https://{host}{}", shape.path).parse()?,
             shape,
             endpoint: Endpoint::client((local, 0).into()).context("no socket for a client")?,
             config: ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)),
@@ -345,8 +347,8 @@ impl Client {
 
     async fn ask(&self, requests: &mut SendRequest<OpenStreams, Bytes>) -> anyhow::Result<()> {
         let method = if self.body.is_empty() { "GET" } else { "POST" };
-        let uri = format!("https://{}{}", self.host, self.shape.path);
-        let mut stream = requests.send_request(Request::builder().method(method).uri(uri).body(())?).await?;
+        let request = Request::builder().method(method).uri(self.uri.clone()).body(())?;
+        let mut stream = requests.send_request(request).await?;
         if !self.body.is_empty() {
             stream.send_data(self.body.clone()).await?;
         }
