@@ -114,9 +114,9 @@ pub(super) fn create_xdp(
 
 /// Detaches the program of a pinned link, and removes the pin. Returns `false` if there is none.
 pub(super) fn remove(path: &Path) -> Result<bool, Error> {
-    if let Some((link, _)) = pinned(path)? {
-        // Without this call, the kernel would detach the program some time later, and only when no process has the link
-        // open. The call fails if the interface or namespace, and the program with it, is already gone.
+    // Without this call, the kernel would detach the program some time later, and only when no process has the link open.
+    // The call fails if the interface or namespace, and the program with it, is already gone. The pin goes in any case.
+    if let Ok(Some((link, _))) = pinned(path) {
         let _gone = sys::link_detach(link.as_fd()).is_err();
     }
     remove_pin(path)
