@@ -99,7 +99,8 @@ where
     F: Future<Output = Response<B>> + 'static,
     B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>> + 'static,
 {
-    /// Creates the driver of a worker. `service` answers each request; it has its client's [`Peer`].
+    /// Creates the driver of a worker. `service` answers each request; it has its client's [`Peer`]. Errors of the bodies
+    /// are logged.
     ///
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.

@@ -99,8 +99,8 @@ impl Exchange {
                 match chunks.next(usize::MAX) {
                     Ok(Some(chunk)) => self.chunk = chunk.bytes,
                     Ok(None) => self.ends_with_head = true,
-                    // The next read sees a reset.
-                    Err(_) => {}
+                    // A reset would have come in place of the head.
+                    Err(_blocked) => {}
                 }
             }
             return Ok(Some(Some(event)));

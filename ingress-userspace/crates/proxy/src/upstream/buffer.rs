@@ -79,8 +79,9 @@ impl ReadBuffer {
         let size = kind.size();
         let found = kind.with_free(|free| {
             let tried = free.len().saturating_sub(TRIES)..free.len();
-            // Frames may refer to the first half; the other is free all the same.
-            let has_room = |bytes: &mut BytesMut| bytes.try_reclaim(size) || bytes.capacity() >= size / 2;
+            // Frames may refer to one half; the other is free all the same. A large body needs all.
+            let least = if kind == BufferKind::Small { SMALL / 2 } else { size };
+            let has_room = |bytes: &mut BytesMut| bytes.try_reclaim(size) || bytes.capacity() >= least;
             let index = tried.rev().find(|index| has_room(&mut free[*index]))?;
             Some(free.swap_remove(index))
         });
