@@ -87,7 +87,10 @@ impl Case {
             (Self::Tlsresume, 1) => 0.6,
             (Self::Body64k, 1) => 0.82,
             (Self::Body10m, 1) => 0.4,
-            (Self::Post64k, 1) | (Self::H2, 2) => 0.8,
+            (Self::Post64k | Self::H364k, 1) | (Self::H2, 2) => 0.8,
+            (Self::H3, 1) => 0.75,
+            (Self::H3close, 1) => 0.6,
+            (Self::H310m, 1) => 0.85,
             (Self::H1, 2) => 0.88,
             _ => return Vec::new(),
         };
@@ -112,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_of_tcp_has_a_goal_except_h1log_and_post10m() {
+    fn cases_have_goals_except_some() {
         for case in Case::value_variants() {
-            let has_none = case.is_http3() || matches!(case, Case::H1log | Case::Post10m);
+            let has_none = matches!(case, Case::H1log | Case::Post10m | Case::H3resume | Case::H3post64k);
             assert_eq!(case.goals(1).is_empty(), has_none, "{case}");
             assert_eq!(case.goals(2).is_empty(), !Case::WITH_TWO_WORKERS.contains(case), "{case}");
             assert!(case.goals(3).is_empty(), "{case}");
