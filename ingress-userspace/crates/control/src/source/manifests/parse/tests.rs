@@ -191,3 +191,17 @@ fn kinds_of_the_gateway_api_are_read() {
         &["warning InvalidObject Gateway default/a"],
     );
 }
+
+#[test]
+fn errors_of_types_say_what_is_expected() {
+    let service = |spec: &str| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec:\n{spec}");
+    for (spec, expect) in [
+        ("  ports:\n  - port: x\n", "line 6: invalid i32; "),
+        ("  ports:\n  - port: 80\n    name: [a]\n", "line 7: expected string scalar; "),
+        ("  ports:\n    port: 80\n", "line 6: expected sequence start; "),
+        ("  ports: 5\n", "line 5: expected sequence start; "),
+        ("  selector: {a: {b: c}}\n", "line 5: expected string scalar; "),
+    ] {
+        check("a.yaml", &service(spec), &[], &[expect]);
+    }
+}
