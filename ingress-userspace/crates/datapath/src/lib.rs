@@ -376,8 +376,8 @@ impl Datapath {
     }
 }
 
-/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`. Returns the removed objects in that
-/// order. Existing connections continue; new ones reach the plain network stack. Running processes are not notified.
+/// Detaches programs (of interfaces first, of the lookup last), and removes their links, then maps, below `bpffs`.
+/// Returns the removed objects in that order. Existing connections continue; new ones reach the plain network stack. Running processes are not notified.
 /// Filters of clsact, used before Linux 6.6, are removed from this network namespace.
 ///
 /// # Errors
@@ -394,7 +394,12 @@ pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
             removed.extend(tc::detach(&pins, direction, &interface)?);
         }
     }
-    removed.extend(pins.remove_all()?);
+    for path in pins.all_links()? {
+        if link::remove(&path)? {
+            removed.push(path.display().to_string());
+        }
+    }
+    removed.extend(pins.remove_rest()?);
     Ok(removed)
 }
 

@@ -19,7 +19,7 @@ use std::{
 
 use ingress_common::map;
 
-use super::{error::Error, link};
+use super::error::Error;
 
 /// All maps pinned by this version.
 pub(super) const MAPS: &[&str] = &[
@@ -236,9 +236,14 @@ impl Pins {
         Ok(live)
     }
 
-    /// Detaches every program and removes every pin: links of interfaces first, the lookup link after them, then maps and
-    /// directories. Returns the removed paths.
-    pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
+    /// Returns the paths of all links: those of interfaces, and then that of the lookup, which may not exist.
+    pub(super) fn all_links(&self) -> Result<Vec<PathBuf>, Error> {
+        let nics = self.nic_pins()?;
+        Ok(nics.iter().map(|pin| self.nic_pin(pin)).chain([self.lookup_link()]).collect())
+    }
+
+    /// Removes maps and directories, once the links are gone. Returns the removed paths.
+    pub(super) fn remove_rest(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {
             if remover(&path)? {
@@ -246,10 +251,6 @@ impl Pins {
             }
             Ok(())
         };
-        for pin in self.nic_pins()? {
-            take(self.nic_pin(&pin), link::remove)?;
-        }
-        take(self.lookup_link(), link::remove)?;
         for map in names(&self.maps())? {
             take(self.map(&map), remove_pin)?;
         }
