@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_have_goals_except_some() {
+    fn every_case_has_a_goal_except_h1log_post10m_h3resume_and_h3post64k() {
         for case in Case::value_variants() {
             let has_none = matches!(case, Case::H1log | Case::Post10m | Case::H3resume | Case::H3post64k);
             assert_eq!(case.goals(1).is_empty(), has_none, "{case}");

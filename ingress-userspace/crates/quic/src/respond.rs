@@ -112,7 +112,7 @@ async fn send<B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>>>(
         }
         write(conn, id, [out.split().freeze(), data]).await?;
     }
-    if out.is_empty() { Ok(()) } else { write(conn, id, [out.freeze(), Bytes::new()]).await }
+    write(conn, id, [out.freeze(), Bytes::new()]).await
 }
 
 /// The next part of a response's body.
