@@ -13,13 +13,14 @@ use xtask_tools::{progress, workspace};
 pub(super) const CLASS: &str = "xdp-ingress";
 /// What is installed, relative to the work tree: the product with the flags that the tests need.
 const PRODUCT: &str = "xtask/conformance/product";
-/// Longest wait for custom resources, and for the product on all nodes.
+/// Longest wait for custom resources, for the product on all nodes, and for its status of the class.
 const LIMIT: &str = "--timeout=180s";
 
 /// Installs everything.
 ///
 /// # Errors
-/// Fails if an image cannot be imported, objects are refused, or the product does not become ready.
+/// Fails if an image cannot be imported, objects are refused, the product does not become ready, or the GatewayClass has no
+/// supported features.
 pub(super) fn run(cluster: &Cluster, suite: &Suite, images: &[&Path]) -> Result<()> {
     images.iter().try_for_each(|image| cluster.import_image(image))?;
     let resources = suite.resources();
@@ -28,7 +29,10 @@ pub(super) fn run(cluster: &Cluster, suite: &Suite, images: &[&Path]) -> Result<
     // Their texts are too long for the annotation that `kubectl apply` makes without `--server-side`.
     cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename", resources])?;
     cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", LIMIT])?;
-    product(cluster, PRODUCT)
+    product(cluster, PRODUCT)?;
+    // The suite reads them once, and the pods are ready before one of them is elected to write statuses.
+    let class = format!("gatewayclass/{CLASS}");
+    cluster.kubectl(&["wait", "--for=jsonpath={.status.supportedFeatures[0].name}", &class, LIMIT]).map(drop)
 }
 
 /// Installs the product from the directory `overlay`, relative to the work tree. In a cluster that has it already, its
