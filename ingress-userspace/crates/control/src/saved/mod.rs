@@ -24,7 +24,7 @@ use nix::{
     unistd::geteuid,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{
     change::{Change, Kind, Object, ObjectName},
@@ -114,10 +114,11 @@ struct Head {
 }
 
 #[derive(Deserialize)]
-struct Body {
+struct Body<'t> {
     written_unix_seconds: u64,
     resolved: BTreeMap<String, Vec<IpAddr>>,
-    objects: Vec<Value>,
+    #[serde(borrow)]
+    objects: Vec<&'t RawValue>,
 }
 
 // === impl SavedContent ===
@@ -312,7 +313,7 @@ impl File {
         let Body { written_unix_seconds, resolved, objects } = serde_json::from_slice(&text).map_err(damaged)?;
         let mut cluster = Cluster::default();
         for object in objects {
-            if let Some(object) = read_object(object).map_err(damaged)? {
+            if let Some(object) = read_object(object.get()).map_err(damaged)? {
                 cluster.apply(Change::Apply { object, origin: Origin::Api });
             }
         }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::outcome::{Outcome, Reason};
@@ -63,7 +63,7 @@ fn cluster() -> Cluster {
     ];
     let mut cluster = Cluster::default();
     for object in objects {
-        let object = read_object(object).expect("an object").expect("a known kind");
+        let object = read_object(&object.to_string()).expect("an object").expect("a known kind");
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
     cluster.resolved.insert("db.test".into(), vec![IpAddr::from([192, 0, 2, 9])]);
@@ -187,7 +187,7 @@ fn objects_of_gateways_of_this_controller_are_restored() {
     ];
     let mut cluster = Cluster::default();
     for object in objects {
-        let object = read_object(object).expect("an object").expect("a known kind");
+        let object = read_object(&object.to_string()).expect("an object").expect("a known kind");
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
     let (translation, options) = (Translation::default(), options());

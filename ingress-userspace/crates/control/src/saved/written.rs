@@ -6,8 +6,7 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Secret, Service},
     discovery::v1::EndpointSlice,
 };
-use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     change::{Kind, Object},
@@ -18,33 +17,40 @@ use crate::{
 /// An object as JSON.
 pub(super) struct Written<'c>(pub(super) &'c Object);
 
-/// Returns `None` for a kind that this program does not read.
-pub(super) fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
-    let field = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    let Some(kind) = Kind::parse(field("apiVersion"), field("kind")) else { return Ok(None) };
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TypeMeta {
+    api_version: String,
+    kind: String,
+}
+
+/// Reads the object `json`. Returns `None` for a kind that this program does not read.
+pub(super) fn read_object(json: &str) -> Result<Option<Object>, serde_json::Error> {
+    let TypeMeta { api_version, kind } = serde_json::from_str(json)?;
+    let Some(kind) = Kind::parse(&api_version, &kind) else { return Ok(None) };
     Ok(Some(match kind {
-        Kind::Ingress => Object::Ingress(serde_json::from_value(value).map(Arc::new)?),
-        Kind::IngressClass => Object::IngressClass(serde_json::from_value(value).map(Arc::new)?),
+        Kind::Ingress => Object::Ingress(serde_json::from_str(json).map(Arc::new)?),
+        Kind::IngressClass => Object::IngressClass(serde_json::from_str(json).map(Arc::new)?),
         Kind::Service => {
-            let object: Service = serde_json::from_value(value)?;
+            let object: Service = serde_json::from_str(json)?;
             Object::Service(Arc::new(object.into()))
         }
         Kind::EndpointSlice => {
-            let object: EndpointSlice = serde_json::from_value(value)?;
+            let object: EndpointSlice = serde_json::from_str(json)?;
             Object::EndpointSlice(Arc::new(object.into()))
         }
         Kind::Secret => {
-            let object: Secret = serde_json::from_value(value)?;
+            let object: Secret = serde_json::from_str(json)?;
             Object::Secret(Arc::new(object.into()))
         }
-        Kind::ConfigMap => Object::ConfigMap(serde_json::from_value(value).map(Arc::new)?),
-        Kind::Node => Object::Node(serde_json::from_value(value).map(Arc::new)?),
+        Kind::ConfigMap => Object::ConfigMap(serde_json::from_str(json).map(Arc::new)?),
+        Kind::Node => Object::Node(serde_json::from_str(json).map(Arc::new)?),
         Kind::Namespace => {
-            let object: Namespace = serde_json::from_value(value)?;
+            let object: Namespace = serde_json::from_str(json)?;
             Object::Namespace(Arc::new(object.into()))
         }
         Kind::ReferenceGrant => {
-            let object: ReferenceGrant = serde_json::from_value(value)?;
+            let object: ReferenceGrant = serde_json::from_str(json)?;
             Object::ReferenceGrant(Arc::new(object.into()))
         }
         Kind::GatewayClass
@@ -55,7 +61,7 @@ pub(super) fn read_object(value: Value) -> Result<Option<Object>, serde_json::Er
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => match GatewayApiObject::read(kind, value) {
+        | Kind::BackendTlsPolicy => match GatewayApiObject::read(kind, &mut serde_json::Deserializer::from_str(json)) {
             Some(object) => Object::GatewayApi(object?),
             None => return Ok(None),
         },

@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::{
     change::{Kind, Object},
@@ -18,6 +18,8 @@ use crate::{
     outcome::{ObjectRef, Origin, Outcome, Reason},
     source::strip,
 };
+
+mod yaml;
 
 /// The content of a file.
 #[derive(Debug, Default)]
@@ -30,22 +32,13 @@ pub struct ParsedFile {
 /// Namespace of objects without one, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Maximum number of nodes in one document, and half the maximum of events: enough for a `List` of some ten thousand
-/// objects. A file far beyond is a mistake or an attack.
-const MAX_NODES: usize = 8_000_000;
-
-/// Limits on aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an
-/// alias bomb.
-const MAX_ALIASES: usize = 1_000;
-const MAX_ALIASED_EVENTS: usize = 100_000;
-
 /// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
 #[must_use]
 pub fn parse(path: &Arc<Path>, text: &str) -> ParsedFile {
     let mut reader = DocumentReader { origin: Origin::File(Arc::clone(path)), parsed: ParsedFile::default() };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if path.extension().is_some_and(|extension| extension == "json") {
-        reader.json(text);
+        reader.document(Text { position: DocumentPosition { document: 1, line: 1 }, yaml: None, json: text }, text);
     } else {
         for (index, (line, document)) in documents(text).into_iter().enumerate() {
             reader.yaml(DocumentPosition { document: index + 1, line }, document);
@@ -74,9 +67,9 @@ struct HeadMetadata {
 }
 
 #[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    items: Vec<Value>,
+struct List<'t> {
+    #[serde(borrow, default)]
+    items: Vec<&'t RawValue>,
 }
 
 /// Where in the file a document begins; both count from 1.
@@ -130,28 +123,19 @@ fn is_content(line: &str) -> bool {
     !(line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-fn from_yaml<T: DeserializeOwned>(position: DocumentPosition, text: &str) -> Result<T, ParseFailure> {
-    let mut budget = serde_saphyr::Budget::default();
-    budget.max_nodes = MAX_NODES;
-    budget.max_events = 2 * MAX_NODES;
-    budget.max_aliases = MAX_ALIASES;
-    let mut options = serde_saphyr::Options::default();
-    options.budget = Some(budget);
-    options.alias_limits.max_total_replayed_events = MAX_ALIASED_EVENTS;
-    options.with_snippet = false;
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
-        let reason = error.to_string();
-        // The text counts lines within the document; the file's line is reported separately.
-        let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
-        let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
-        let line = line.map(|line| position.line + line.saturating_sub(1));
-        match error {
-            // The message quotes the key, which may be a misplaced value.
-            serde_saphyr::Error::DuplicateMappingKey { .. } => ParseFailure { line, ..DUPLICATE_KEY.into() },
-            error => ParseFailure { line, reason, may_quote: may_quote(&error) },
-        }
-    })
+/// Returns the failure of a document that is no YAML.
+fn no_yaml(position: DocumentPosition, error: &serde_saphyr::Error) -> ParseFailure {
+    let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
+    let reason = error.to_string();
+    // The text counts lines within the document; the file's line is reported separately.
+    let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
+    let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
+    let line = line.map(|line| position.line_in_file(line));
+    match error {
+        // The message quotes the key, which may be a misplaced value.
+        serde_saphyr::Error::DuplicateMappingKey { .. } => ParseFailure { line, ..DUPLICATE_KEY.into() },
+        error => ParseFailure { line, reason, may_quote: may_quote(error) },
+    }
 }
 
 /// Returns `true` if the text of `error` may hold values of the document, beyond the one character that breaks the
@@ -162,52 +146,68 @@ fn may_quote(error: &serde_saphyr::Error) -> bool {
     !matches!(error, Budget { .. } | Eof { .. } | ExternalMessage { .. } | Unexpected { .. })
 }
 
-/// A document that can be decoded as an object of any kind.
-trait Decode {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure>;
-}
-
-struct Yaml<'t> {
+/// A document.
+#[derive(Clone, Copy)]
+struct Text<'t> {
     position: DocumentPosition,
-    text: &'t str,
+    /// As it is in the file, unless that is JSON.
+    yaml: Option<&'t str>,
+    json: &'t str,
 }
 
-struct Json<'v>(&'v Value);
-
-impl Decode for Yaml<'_> {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure> {
-        from_yaml(self.position, self.text)
+impl<'t> Text<'t> {
+    /// Decodes `part` of the document's JSON.
+    fn decode<T: Deserialize<'t>>(self, part: &'t str) -> Result<T, ParseFailure> {
+        serde_json::from_str(part).map_err(|error| {
+            let reason = error.to_string();
+            let position = format!(" at line {} column {}", error.line(), error.column());
+            ParseFailure {
+                line: self.line(part, &error),
+                reason: reason.strip_suffix(&position).unwrap_or(&reason).to_owned(),
+                // For syntax errors, `serde_json` reports the expected text, and not the text found.
+                may_quote: error.is_data(),
+            }
+        })
     }
-}
 
-impl Decode for Json<'_> {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure> {
-        T::deserialize(self.0).map_err(|error| ParseFailure { line: None, reason: error.to_string(), may_quote: true })
+    /// Returns the line in the file at which `part` cannot be decoded.
+    fn line(self, part: &str, error: &serde_json::Error) -> Option<usize> {
+        let start = part.as_ptr().addr().checked_sub(self.json.as_ptr().addr())?;
+        let line = match self.yaml {
+            // The JSON has one line. A value that is refused for its first byte begins after the last byte that was read.
+            Some(yaml) => {
+                let read = start + error.column().checked_sub(1)?;
+                let is_before = matches!(self.json.as_bytes().get(read), Some(b':' | b',' | b'['));
+                yaml::line_at(yaml, read + usize::from(is_before))?
+            }
+            None => self.json.get(..start)?.matches('\n').count() + error.line(),
+        };
+        Some(self.position.line_in_file(line))
     }
 }
 
 /// Reads an object of `kind`. Fills in the default namespace, and drops fields that are never used.
-fn decode(kind: Kind, source: &impl Decode) -> Result<Object, ParseFailure> {
+fn decode(kind: Kind, text: Text<'_>, part: &str) -> Result<Object, ParseFailure> {
     match kind {
-        Kind::Ingress => read(kind, source, strip::ingress),
-        Kind::IngressClass => read(kind, source, strip::ingress_class),
-        Kind::Service => read(kind, source, strip::service),
-        Kind::EndpointSlice => read(kind, source, strip::endpoint_slice),
-        Kind::ConfigMap => read(kind, source, strip::config_map),
-        Kind::Node => read(kind, source, strip::node),
-        Kind::Namespace => read(kind, source, strip::namespace),
+        Kind::Ingress => read(kind, text, part, strip::ingress),
+        Kind::IngressClass => read(kind, text, part, strip::ingress_class),
+        Kind::Service => read(kind, text, part, strip::service),
+        Kind::EndpointSlice => read(kind, text, part, strip::endpoint_slice),
+        Kind::ConfigMap => read(kind, text, part, strip::config_map),
+        Kind::Node => read(kind, text, part, strip::node),
+        Kind::Namespace => read(kind, text, part, strip::namespace),
         // Both versions have the same fields.
-        Kind::ReferenceGrant => read(kind, source, strip::reference_grant::<false>),
-        Kind::GatewayClass => read(kind, source, strip::gateway_api::<GatewayClass>),
-        Kind::Gateway => read(kind, source, strip::gateway_api::<Gateway>),
-        Kind::ListenerSet => read(kind, source, strip::gateway_api::<ListenerSet>),
-        Kind::HttpRoute => read(kind, source, strip::gateway_api::<HttpRoute>),
-        Kind::GrpcRoute => read(kind, source, strip::gateway_api::<GrpcRoute>),
-        Kind::TlsRoute => read(kind, source, strip::gateway_api::<TlsRoute>),
-        Kind::TcpRoute => read(kind, source, strip::gateway_api::<TcpRoute>),
-        Kind::UdpRoute => read(kind, source, strip::gateway_api::<UdpRoute>),
-        Kind::BackendTlsPolicy => read(kind, source, strip::gateway_api::<BackendTlsPolicy>),
-        Kind::Secret => read(kind, source, strip::secret).map_err(|failure| ParseFailure {
+        Kind::ReferenceGrant => read(kind, text, part, strip::reference_grant::<false>),
+        Kind::GatewayClass => read(kind, text, part, strip::gateway_api::<GatewayClass>),
+        Kind::Gateway => read(kind, text, part, strip::gateway_api::<Gateway>),
+        Kind::ListenerSet => read(kind, text, part, strip::gateway_api::<ListenerSet>),
+        Kind::HttpRoute => read(kind, text, part, strip::gateway_api::<HttpRoute>),
+        Kind::GrpcRoute => read(kind, text, part, strip::gateway_api::<GrpcRoute>),
+        Kind::TlsRoute => read(kind, text, part, strip::gateway_api::<TlsRoute>),
+        Kind::TcpRoute => read(kind, text, part, strip::gateway_api::<TcpRoute>),
+        Kind::UdpRoute => read(kind, text, part, strip::gateway_api::<UdpRoute>),
+        Kind::BackendTlsPolicy => read(kind, text, part, strip::gateway_api::<BackendTlsPolicy>),
+        Kind::Secret => read(kind, text, part, strip::secret).map_err(|failure| ParseFailure {
             reason: MALFORMED_SECRET.into(),
             may_quote: false,
             ..failure
@@ -217,10 +217,11 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, ParseFailure> {
 
 fn read<K: DeserializeOwned + Metadata<Ty = ObjectMeta>>(
     kind: Kind,
-    source: &impl Decode,
+    text: Text<'_>,
+    part: &str,
     keep: fn(K) -> Object,
 ) -> Result<Object, ParseFailure> {
-    let mut object: K = source.decode()?;
+    let mut object: K = text.decode(part)?;
     namespace(kind, object.metadata_mut());
     Ok(keep(object))
 }
@@ -234,45 +235,32 @@ fn namespace(kind: Kind, metadata: &mut ObjectMeta) {
 
 impl DocumentReader {
     fn yaml(&mut self, position: DocumentPosition, text: &str) {
-        let document = Yaml { position, text };
-        match document.decode::<Option<DocumentHead>>() {
-            Ok(Some(head)) => self.document(&head, position, &document),
-            Ok(None) => {}
-            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
+        match yaml::to_json(text) {
+            Ok(json) if json == "null" => {}
+            Ok(json) => self.document(Text { position, yaml: Some(text), json: &json }, &json),
+            Err(error) => {
+                let failure = no_yaml(position, &error).or(MALFORMED);
+                self.fail(&DocumentHead::default(), position, failure);
+            }
         }
     }
 
-    fn json(&mut self, text: &str) {
-        let position = DocumentPosition { document: 1, line: 1 };
-        // For syntax errors, `serde_json` reports the expected text, and not the text found.
-        let failure = |error: serde_json::Error| ParseFailure {
-            line: Some(error.line()),
-            reason: error.to_string(),
-            may_quote: error.is_data(),
+    /// Reads `part` of a document: all of it, or an object of a list.
+    fn document(&mut self, text: Text<'_>, part: &str) {
+        let position = text.position;
+        let head: DocumentHead = match text.decode(part) {
+            Ok(head) => head,
+            Err(failure) => return self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
         };
-        match serde_json::from_str::<Value>(text).map_err(failure) {
-            Ok(value) => self.value(&value, position),
-            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
-        }
-    }
-
-    fn value(&mut self, value: &Value, position: DocumentPosition) {
-        match Json(value).decode::<DocumentHead>() {
-            Ok(head) => self.document(&head, position, &Json(value)),
-            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
-        }
-    }
-
-    fn document(&mut self, head: &DocumentHead, position: DocumentPosition, source: &impl Decode) {
         if head.kind.as_deref() == Some("List") {
-            match source.decode::<List>() {
-                Ok(List { items }) => items.iter().for_each(|item| self.value(item, position)),
-                Err(failure) => self.fail(head, position, failure.or(MALFORMED_LIST)),
+            match text.decode::<List<'_>>(part) {
+                Ok(List { items }) => items.iter().for_each(|item| self.document(text, item.get())),
+                Err(failure) => self.fail(&head, position, failure.or(MALFORMED_LIST)),
             }
             return;
         }
         let (Some(api_version), Some(kind)) = (head.api_version.as_deref(), head.kind.as_deref()) else {
-            return self.fail(head, position, "`apiVersion` and `kind` are needed".into());
+            return self.fail(&head, position, "`apiVersion` and `kind` are needed".into());
         };
         let Some(kind) = Kind::parse(api_version, kind) else {
             let object =
@@ -282,11 +270,11 @@ impl DocumentReader {
             return;
         };
         if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
-            return self.fail(head, position, "`metadata.name` is needed".into());
+            return self.fail(&head, position, "`metadata.name` is needed".into());
         }
-        match decode(kind, source) {
+        match decode(kind, text, part) {
             Ok(object) => self.parsed.objects.push(object),
-            Err(failure) => self.fail(head, position, failure),
+            Err(failure) => self.fail(&head, position, failure),
         }
     }
 
@@ -316,6 +304,15 @@ impl DocumentReader {
 /// Refers to the file itself, if no object in it can be named.
 pub(super) fn file(origin: &Origin) -> ObjectRef {
     ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
+}
+
+// === impl DocumentPosition ===
+
+impl DocumentPosition {
+    /// Returns the line of the file for a `line` of the document, from 1.
+    fn line_in_file(self, line: usize) -> usize {
+        self.line + line.saturating_sub(1)
+    }
 }
 
 // === impl ParseFailure ===

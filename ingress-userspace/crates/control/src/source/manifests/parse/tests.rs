@@ -154,11 +154,61 @@ fn errors_name_their_line() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  tls.key: [x]\n";
     let expect = format!("Secret default/s (a.yaml): document 2, line 10: {MALFORMED_SECRET}; ");
     check("a.yaml", &format!("{SERVICE}---\n{secret}"), &["Service default/a"], &[&expect]);
-    check("a.yaml", "a: b\nmetadata: {name: [x]}\n", &[], &["document 1, line 2: expected string scalar; "]);
-    check("a.yaml", "a: b\nmetadata: x\n", &[], &["document 1, line 2: expected mapping start; "]);
+    check("a.yaml", "a: b\nmetadata: {name: [x]}\n", &[], &[&format!("document 1, line 2: {MALFORMED}; ")]);
+    check("a.yaml", "a: b\nmetadata: x\n", &[], &[&format!("document 1, line 2: {MALFORMED}; ")]);
     check("a.yaml", "a: b\n\nc: d\na: c\n", &[], &[&format!("document 1, line 4: {DUPLICATE_KEY}; ")]);
     check("a.json", r#"{"metadata": "x"}"#, &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
-    check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: expected value"]);
+    check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: expected value; "]);
+    check("a.yaml", "\n\nscale: .inf\n", &[], &["document 1, line 3: "]);
+    check("a.yaml", "# none\n~\n", &[], &[]);
+    check("a.json", "null", &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
+}
+
+#[test]
+fn errors_in_lists_name_the_line_of_their_object() {
+    let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n\
+        - apiVersion: v1\n  kind: Service\n  metadata:\n    name: b\n  spec:\n    selector: [x]\n- null\n";
+    let expect = [
+        "Service default/b (a.yaml): document 1, line 12: invalid type: sequence, expected a map; ",
+        &format!("File (a.yaml): document 1, line 13: {MALFORMED}; "),
+    ];
+    let sorted = [expect[1], expect[0]];
+    check("a.yaml", list, &["Service default/a"], &sorted);
+    let list = "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{\"apiVersion\": \"v1\",\n\"kind\": \"Service\",\n\
+        \"metadata\": {\"name\": \"b\"},\n\"spec\": {\n\"selector\": 5}}]}";
+    let expect = "Service default/b (a.json): document 1, line 6: invalid type: integer `5`, expected a map; ";
+    check("a.json", list, &[], &[expect]);
+}
+
+#[test]
+fn values_are_of_the_types_that_kubectl_finds() {
+    let annotated = |value: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    x: {value}\n    80: {value}\n"
+        )
+    };
+    for text in ["'5'", "\"true\"", "text", "yes", "n", "!!str 5", "|\n      5\n", "2026-01-01T00:00:00Z", "a\"b"] {
+        check("a.yaml", &annotated(text), &["Service default/a"], &[]);
+    }
+    for (value, expect) in [
+        ("5", "invalid type: integer `5`, expected a string"),
+        ("true", "invalid type: boolean `true`, expected a string"),
+        ("1.5", "invalid type: floating point `1.5`, expected a string"),
+        ("[a]", "invalid type: sequence, expected a string"),
+    ] {
+        check(
+            "a.yaml",
+            &annotated(value),
+            &[],
+            &[&format!("Service default/a (a.yaml): document 1, line 6: {expect}; ")],
+        );
+    }
+    let merged = "x: &x {port: 80}\napiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{<<: *x, name: b}, *x]}\n";
+    check("a.yaml", merged, &["Service default/a"], &[]);
+    let empty = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  parentRefs: 5\n";
+    check("a.yaml", &empty.replace(" 5", ""), &["HTTPRoute default/a"], &[]);
+    let expect = "HTTPRoute default/a (a.yaml): document 1, line 6: invalid type: integer `5`, expected a sequence; ";
+    check("a.yaml", empty, &[], &[expect]);
 }
 
 #[test]
@@ -196,11 +246,11 @@ fn kinds_of_the_gateway_api_are_read() {
 fn errors_of_types_say_what_is_expected() {
     let service = |spec: &str| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec:\n{spec}");
     for (spec, expect) in [
-        ("  ports:\n  - port: x\n", "line 6: invalid i32; "),
-        ("  ports:\n  - port: 80\n    name: [a]\n", "line 7: expected string scalar; "),
-        ("  ports:\n    port: 80\n", "line 6: expected sequence start; "),
-        ("  ports: 5\n", "line 5: expected sequence start; "),
-        ("  selector: {a: {b: c}}\n", "line 5: expected string scalar; "),
+        ("  ports:\n  - port: x\n", "line 6: invalid type: string \"x\", expected i32; "),
+        ("  ports:\n  - port: 80\n    name: [a]\n", "line 7: invalid type: sequence, expected a string; "),
+        ("  ports:\n    port: 80\n", "line 6: invalid type: map, expected a sequence; "),
+        ("  ports: 5\n", "line 5: invalid type: integer `5`, expected a sequence; "),
+        ("  selector: {a: {b: c}}\n", "line 5: invalid type: map, expected a string; "),
     ] {
         check("a.yaml", &service(spec), &[], &[expect]);
     }
