@@ -114,7 +114,7 @@ pub fn directory() -> PathBuf {
 /// Fails if something does not compile, is not static, or cannot be written.
 pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     build::kernel_programs()?;
-    let place = programs::build(profile)?;
+    let place = programs::build(profile, &programs::PROGRAMS)?;
     let components = sbom()?;
     fs::create_dir_all(output).with_context(|| format!("cannot make `{}`", output.display()))?;
     let beside = output.join(SBOM);
@@ -154,7 +154,11 @@ pub fn of_program(program: &Path, name: &str, output: &Path) -> Result<Made> {
 /// Fails if something does not compile, is not static, or the platform cannot be built for here.
 pub fn product_image(profile: Profile, platform: Platform, name: &str) -> Result<Image> {
     build::kernel_programs()?;
-    let place = if platform.is_this_machine() { programs::build(profile)? } else { programs::cross(platform)? };
+    let place = if platform.is_this_machine() {
+        programs::build(profile, &[programs::PRODUCT])?
+    } else {
+        programs::cross(platform)?
+    };
     let mut product = with_documents(name, sbom()?)?;
     platform.oci().clone_into(&mut product.architecture);
     let program = place.join(programs::XDP_INGRESS);
@@ -207,7 +211,7 @@ fn with_documents(name: &str, components: Vec<u8>) -> Result<Image> {
 /// Fails if something does not compile, or is not static.
 pub fn product(profile: Profile) -> Result<Vec<File>> {
     build::kernel_programs()?;
-    let program = programs::build(profile)?.join(programs::XDP_INGRESS);
+    let program = programs::build(profile, &[programs::PRODUCT])?.join(programs::XDP_INGRESS);
     programs::pack(&program, &path_of(programs::XDP_INGRESS), profile)
 }
 

@@ -20,24 +20,29 @@ use xtask_setup::Compiler;
 use xtask_setup::build::{self, Profile};
 use xtask_tools::{process, workspace};
 
-/// Each program and its package.
-const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("ingress-lab", ECHO_SERVER)];
+/// A package and its program.
+pub(super) type Program = (&'static str, &'static str);
+
+/// The product, which is all that a release has in its image.
+pub(super) const PRODUCT: Program = ("ingress-userspace", XDP_INGRESS);
+/// What the images of this machine have.
+pub(super) const PROGRAMS: [Program; 2] = [PRODUCT, ("ingress-lab", ECHO_SERVER)];
 /// The product.
 pub(super) const XDP_INGRESS: &str = "xdp-ingress";
 /// The plugin of kubectl, which is in no image, and its package.
-pub(super) const PLUGIN: (&str, &str) = ("ingress-cli", "kubectl-xdp_ingress");
+pub(super) const PLUGIN: Program = ("ingress-cli", "kubectl-xdp_ingress");
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
-/// Builds all programs and returns their directory.
+/// Builds `programs`, some of [`PROGRAMS`], and returns their directory.
 ///
 /// # Errors
 /// Fails if something does not compile.
-pub(super) fn build(profile: Profile) -> Result<PathBuf> {
+pub(super) fn build(profile: Profile, programs: &[Program]) -> Result<PathBuf> {
     match profile {
         Profile::Dev => development(),
-        Profile::Release => statically(&workspace::target_dir(), &[]),
-        Profile::Guided => build::guided(XDP_INGRESS, statically),
+        Profile::Release => statically(programs, &workspace::target_dir(), &[]),
+        Profile::Guided => build::guided(XDP_INGRESS, |place, flags| statically(programs, place, flags)),
     }
 }
 
@@ -48,17 +53,17 @@ fn development() -> Result<PathBuf> {
     Ok(workspace::target_dir().join(Profile::Dev.dir()))
 }
 
-fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
-    compile(&PROGRAMS, &target(&Compiler::active()?), target_dir, further_flags, &[])
+fn statically(programs: &[Program], target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
+    compile(programs, &target(&Compiler::active()?), target_dir, further_flags, &[])
 }
 
-/// Builds a release of all programs for another platform than this machine's, and returns their directory. Installs the
+/// Builds a release of the product for another platform than this machine's, and returns its directory. Installs the
 /// cross compiler.
 ///
 /// # Errors
 /// Fails if something does not compile, or this machine cannot build for that platform.
 pub(super) fn cross(platform: Platform) -> Result<PathBuf> {
-    cross_compile(&PROGRAMS, platform)
+    cross_compile(&[PRODUCT], platform)
 }
 
 /// Builds the plugin for `platform` and returns its path.
@@ -81,7 +86,7 @@ pub(super) fn plugin(profile: Profile, platform: Platform) -> Result<PathBuf> {
     Ok(place.join(program))
 }
 
-fn cross_compile(programs: &[(&str, &str)], platform: Platform) -> Result<PathBuf> {
+fn cross_compile(programs: &[Program], platform: Platform) -> Result<PathBuf> {
     let tools = platform.cross_tools()?;
     let target = format!("{}-unknown-linux-gnu", platform.rust());
     Compiler::active()?.with_target(&target)?;
@@ -92,7 +97,7 @@ fn cross_compile(programs: &[(&str, &str)], platform: Platform) -> Result<PathBu
 }
 
 fn compile(
-    programs: &[(&str, &str)],
+    programs: &[Program],
     target: &str,
     target_dir: &Path,
     further_flags: &[String],
