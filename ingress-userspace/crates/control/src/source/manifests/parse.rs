@@ -3,7 +3,7 @@
 //! Each YAML document is read by itself, so that a broken one does not affect the others. Remarks never quote a
 //! document that is, or may be, a Secret.
 
-use std::{path::Path, sync::Arc};
+use std::{cell::Cell, path::Path, sync::Arc};
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -32,13 +32,18 @@ pub struct ParsedFile {
 /// Namespace of objects without one, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// Number of lines that are looked for in one document. Each takes as long as reading it again, and a `List` may have ten
+/// thousand objects that cannot be read.
+const MAX_LINES: usize = 20;
+
 /// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
 #[must_use]
 pub fn parse(path: &Arc<Path>, text: &str) -> ParsedFile {
     let mut reader = DocumentReader { origin: Origin::File(Arc::clone(path)), parsed: ParsedFile::default() };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if path.extension().is_some_and(|extension| extension == "json") {
-        reader.document(Text { position: DocumentPosition { document: 1, line: 1 }, yaml: None, json: text }, text);
+        let (position, lines) = (DocumentPosition { document: 1, line: 1 }, Cell::new(MAX_LINES));
+        reader.document(Text { position, yaml: None, json: text, lines: &lines }, text);
     } else {
         for (index, (line, document)) in documents(text).into_iter().enumerate() {
             reader.yaml(DocumentPosition { document: index + 1, line }, document);
@@ -153,6 +158,8 @@ struct Text<'t> {
     /// As it is in the file, unless that is JSON.
     yaml: Option<&'t str>,
     json: &'t str,
+    /// Number of lines that may still be looked for.
+    lines: &'t Cell<usize>,
 }
 
 impl<'t> Text<'t> {
@@ -176,6 +183,7 @@ impl<'t> Text<'t> {
         let line = match self.yaml {
             // The JSON has one line. A value that is refused for its first byte begins after the last byte that was read.
             Some(yaml) => {
+                self.lines.set(self.lines.get().checked_sub(1)?);
                 let read = start + error.column().checked_sub(1)?;
                 let is_before = matches!(self.json.as_bytes().get(read), Some(b':' | b',' | b'['));
                 yaml::line_at(yaml, read + usize::from(is_before))?
@@ -237,7 +245,10 @@ impl DocumentReader {
     fn yaml(&mut self, position: DocumentPosition, text: &str) {
         match yaml::to_json(text) {
             Ok(json) if json == "null" => {}
-            Ok(json) => self.document(Text { position, yaml: Some(text), json: &json }, &json),
+            Ok(json) => {
+                let lines = Cell::new(MAX_LINES);
+                self.document(Text { position, yaml: Some(text), json: &json, lines: &lines }, &json);
+            }
             Err(error) => {
                 let failure = no_yaml(position, &error).or(MALFORMED);
                 self.fail(&DocumentHead::default(), position, failure);

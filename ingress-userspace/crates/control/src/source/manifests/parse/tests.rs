@@ -181,6 +181,33 @@ fn errors_in_lists_name_the_line_of_their_object() {
 }
 
 #[test]
+fn lines_of_a_long_list_are_looked_for_a_few_times() {
+    let item = "- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: 5}\n";
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}", item.repeat(3_000));
+    let path: Arc<Path> = Path::new("a.yaml").into();
+    let remarks = parse(&path, &list).remarks;
+    let lines: Vec<_> = (4..4 + MAX_LINES).map(|line| format!("line {line}: ")).collect();
+    let is_of = |line: &str| remarks.iter().any(|remark| remark.to_string().contains(line));
+    assert!(lines.iter().all(|line| is_of(line)) && is_of("line 1: "), "{remarks:?}");
+    assert_eq!(remarks.len(), MAX_LINES + 1);
+}
+
+#[test]
+fn deep_documents_are_refused() {
+    let path: Arc<Path> = Path::new("a.yaml").into();
+    for depth in [200, 100_000] {
+        let parsed = parse(
+            &path,
+            &format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {}",
+                "[".repeat(depth) + &"]".repeat(depth)
+            ),
+        );
+        assert!(parsed.objects.is_empty() && parsed.remarks.len() == 1, "{parsed:?}");
+    }
+}
+
+#[test]
 fn values_are_of_the_types_that_kubectl_finds() {
     let annotated = |value: &str| {
         format!(
