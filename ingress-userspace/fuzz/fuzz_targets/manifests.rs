@@ -36,7 +36,7 @@ struct Input<'a> {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    let path: Arc<Path> = Path::new("fuzz.yaml").into();
+    let paths: [Arc<Path>; 2] = ["fuzz.yaml", "fuzz.json"].map(|name| Path::new(name).into());
     let mut texts = vec![input.text.to_owned()];
     for (object, at, length, by) in input.broken.iter().take(8) {
         let object = OBJECTS[usize::from(*object) % OBJECTS.len()];
@@ -45,7 +45,7 @@ fuzz_target!(|input: Input<'_>| {
         texts.push(format!("{}{by}{}", &object[..at], &object[end..]));
     }
     let whole = OBJECTS.iter().map(|text| (*text).to_owned());
-    let objects: Vec<_> = whole.chain(texts).flat_map(|text| parse(&path, &text).objects).collect();
+    let objects: Vec<_> = whole.chain(texts).flat_map(|text| paths.each_ref().map(|path| parse(path, &text).objects)).flatten().collect();
     let change = |object: &_| Change::Apply { object: Clone::clone(object), origin: Origin::Api };
     let (mut cluster, mut kept) = (Cluster::default(), Translator::new(Options::default()));
     let mut snapshot = None;

@@ -40,16 +40,18 @@ pub(super) const ECHO_SERVER: &str = "echo-server";
 /// Fails if something does not compile.
 pub(super) fn build(profile: Profile, programs: &[Program]) -> Result<PathBuf> {
     match profile {
-        Profile::Dev => development(),
+        Profile::Dev => development(programs),
         Profile::Release => statically(programs, &workspace::target_dir(), &[]),
         Profile::Guided => build::guided(XDP_INGRESS, |place, flags| statically(programs, place, flags)),
     }
 }
 
-fn development() -> Result<PathBuf> {
-    // The product has the features of a release; the echo server has those of the tools, which share its dependencies.
+fn development(programs: &[Program]) -> Result<PathBuf> {
     build::userspace(Profile::Dev)?;
-    process::run(build::cargo().args(["build", "--workspace", "--bin", ECHO_SERVER]))?;
+    // The product has the features of a release; other programs have those of the tools, which share their dependencies.
+    for (_, program) in programs.iter().filter(|program| **program != PRODUCT) {
+        process::run(build::cargo().args(["build", "--workspace", "--bin", program]))?;
+    }
     Ok(workspace::target_dir().join(Profile::Dev.dir()))
 }
 

@@ -3,10 +3,13 @@
 //! Each YAML document is read by itself, so that a broken one does not affect the others. Remarks never quote a
 //! document that is, or may be, a Secret.
 
-use std::{cell::Cell, path::Path, sync::Arc};
+use std::{cell::Cell, fmt, marker::PhantomData, path::Path, sync::Arc};
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -32,9 +35,12 @@ pub struct ParsedFile {
 /// Namespace of objects without one, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Number of lines that are looked for in one document. Each takes as long as reading it again, and a `List` may have ten
-/// thousand objects that cannot be read.
+/// Number of lines that are looked for in one document. Each line costs another pass over the document, and a `List` may
+/// have ten thousand objects that cannot be read.
 const MAX_LINES: usize = 20;
+
+/// Number of `List`s inside each other.
+const MAX_LISTS: usize = 8;
 
 /// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
 #[must_use]
@@ -43,7 +49,7 @@ pub fn parse(path: &Arc<Path>, text: &str) -> ParsedFile {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if path.extension().is_some_and(|extension| extension == "json") {
         let (position, lines) = (DocumentPosition { document: 1, line: 1 }, Cell::new(MAX_LINES));
-        reader.document(Text { position, yaml: None, json: text, lines: &lines }, text);
+        reader.part(Text { position, yaml: None, json: text, lines: &lines }, text, 0);
     } else {
         for (index, (line, document)) in documents(text).into_iter().enumerate() {
             reader.yaml(DocumentPosition { document: index + 1, line }, document);
@@ -61,7 +67,7 @@ pub fn parse(path: &Arc<Path>, text: &str) -> ParsedFile {
 struct DocumentHead {
     api_version: Option<String>,
     kind: Option<String>,
-    metadata: Option<HeadMetadata>,
+    metadata: Option<Mapping<HeadMetadata>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,6 +76,10 @@ struct HeadMetadata {
     name: Option<String>,
     namespace: Option<String>,
 }
+
+/// Fields by name. serde takes a sequence of the values for them, too, and a misplaced one may be that of a Secret.
+#[derive(Clone, Debug)]
+struct Mapping<T>(T);
 
 #[derive(Deserialize)]
 struct List<'t> {
@@ -100,6 +110,10 @@ const MALFORMED_SECRET: &str = "`data` and `stringData` must map names to text, 
 const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` and `metadata.name`";
 const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
 const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
+const DEEP_LIST: &str = "it is in too many `List`s";
+
+/// The message for YAML that no JSON is like, if the parser's own message may quote values.
+const NOT_JSON: &str = "a key is no text, or a value is none that JSON has";
 
 struct DocumentReader {
     origin: Origin,
@@ -168,9 +182,11 @@ impl<'t> Text<'t> {
         serde_json::from_str(part).map_err(|error| {
             let reason = error.to_string();
             let position = format!(" at line {} column {}", error.line(), error.column());
+            let reason = reason.strip_suffix(&position).unwrap_or(&reason);
+            let line = self.line(part, &error);
             ParseFailure {
-                line: self.line(part, &error),
-                reason: reason.strip_suffix(&position).unwrap_or(&reason).to_owned(),
+                line,
+                reason: if line.is_some() { reason.to_owned() } else { format!("{reason} (after this line)") },
                 // For syntax errors, `serde_json` reports the expected text, and not the text found.
                 may_quote: error.is_data(),
             }
@@ -179,11 +195,11 @@ impl<'t> Text<'t> {
 
     /// Returns the line in the file at which `part` cannot be decoded.
     fn line(self, part: &str, error: &serde_json::Error) -> Option<usize> {
+        self.lines.set(self.lines.get().checked_sub(1)?);
         let start = part.as_ptr().addr().checked_sub(self.json.as_ptr().addr())?;
         let line = match self.yaml {
             // The JSON has one line. A value that is refused for its first byte begins after the last byte that was read.
             Some(yaml) => {
-                self.lines.set(self.lines.get().checked_sub(1)?);
                 let read = start + error.column().checked_sub(1)?;
                 let is_before = matches!(self.json.as_bytes().get(read), Some(b':' | b',' | b'['));
                 yaml::line_at(yaml, read + usize::from(is_before))?
@@ -247,25 +263,28 @@ impl DocumentReader {
             Ok(json) if json == "null" => {}
             Ok(json) => {
                 let lines = Cell::new(MAX_LINES);
-                self.document(Text { position, yaml: Some(text), json: &json, lines: &lines }, &json);
+                self.part(Text { position, yaml: Some(text), json: &json, lines: &lines }, &json, 0);
             }
             Err(error) => {
-                let failure = no_yaml(position, &error).or(MALFORMED);
+                let failure = no_yaml(position, &error).or(NOT_JSON);
                 self.fail(&DocumentHead::default(), position, failure);
             }
         }
     }
 
-    /// Reads `part` of a document: all of it, or an object of a list.
-    fn document(&mut self, text: Text<'_>, part: &str) {
+    /// Reads `part` of a document: all of it, or an object in so many `lists`.
+    fn part(&mut self, text: Text<'_>, part: &str, lists: usize) {
         let position = text.position;
         let head: DocumentHead = match text.decode(part) {
-            Ok(head) => head,
+            Ok(Mapping(head)) => head,
             Err(failure) => return self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
         };
         if head.kind.as_deref() == Some("List") {
+            if lists == MAX_LISTS {
+                return self.fail(&head, position, DEEP_LIST.into());
+            }
             match text.decode::<List<'_>>(part) {
-                Ok(List { items }) => items.iter().for_each(|item| self.document(text, item.get())),
+                Ok(List { items }) => items.iter().for_each(|item| self.part(text, item.get(), lists + 1)),
                 Err(failure) => self.fail(&head, position, failure.or(MALFORMED_LIST)),
             }
             return;
@@ -280,7 +299,7 @@ impl DocumentReader {
             self.parsed.remarks.push(Outcome::new(object, Reason::UnknownKind, message));
             return;
         };
-        if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
+        if head.metadata.as_ref().and_then(|Mapping(metadata)| metadata.name.as_deref()).is_none_or(str::is_empty) {
             return self.fail(&head, position, "`metadata.name` is needed".into());
         }
         match decode(kind, text, part) {
@@ -292,7 +311,7 @@ impl DocumentReader {
     /// Reports the object as far as its head is known, else the file.
     fn fail(&mut self, head: &DocumentHead, position: DocumentPosition, failure: ParseFailure) {
         let DocumentHead { api_version: _, kind, metadata } = head;
-        let HeadMetadata { name, namespace } = metadata.clone().unwrap_or_default();
+        let HeadMetadata { name, namespace } = metadata.clone().map(|Mapping(metadata)| metadata).unwrap_or_default();
         let object = match (kind, name) {
             (Some(kind), Some(name)) => ObjectRef {
                 kind: kind.as_str().into(),
@@ -315,6 +334,28 @@ impl DocumentReader {
 /// Refers to the file itself, if no object in it can be named.
 pub(super) fn file(origin: &Origin) -> ObjectRef {
     ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
+}
+
+// === impl Mapping ===
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Mapping<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Mapping<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields)).map(Mapping)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
 }
 
 // === impl DocumentPosition ===

@@ -122,6 +122,8 @@ fn a_secret_that_cannot_be_read_is_never_quoted() {
         (VALUE.to_owned(), unknown),
         (format!("[{VALUE}]"), unknown),
         (format!("kind: Secret\nmetadata: {VALUE}"), unknown),
+        (format!("{{\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"metadata\": [\"{VALUE}\"]}}"), unknown),
+        (format!("[\"v1\", \"Secret\", {{\"name\": \"{VALUE}\"}}]"), unknown),
         (format!("kind: Secret\nmetadata: {{name: [{VALUE}]}}"), unknown),
         (format!("kind: {{{VALUE}: {VALUE}}}"), unknown),
         (format!("kind: Secret\ndata: {{tls.key: {VALUE}"), unknown),
@@ -159,7 +161,8 @@ fn errors_name_their_line() {
     check("a.yaml", "a: b\n\nc: d\na: c\n", &[], &[&format!("document 1, line 4: {DUPLICATE_KEY}; ")]);
     check("a.json", r#"{"metadata": "x"}"#, &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
     check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: expected value; "]);
-    check("a.yaml", "\n\nscale: .inf\n", &[], &["document 1, line 3: "]);
+    check("a.yaml", "\n\nscale: .inf\n", &[], &[&format!("document 1, line 3: {NOT_JSON}; ")]);
+    check("a.yaml", "\n? [a, b]\n: c\n", &[], &["document 1, line 2: expected string scalar; "]);
     check("a.yaml", "# none\n~\n", &[], &[]);
     check("a.json", "null", &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
 }
@@ -188,27 +191,30 @@ fn lines_of_a_long_list_are_looked_for_a_few_times() {
     let remarks = parse(&path, &list).remarks;
     let lines: Vec<_> = (4..4 + MAX_LINES).map(|line| format!("line {line}: ")).collect();
     let is_of = |line: &str| remarks.iter().any(|remark| remark.to_string().contains(line));
-    assert!(lines.iter().all(|line| is_of(line)) && is_of("line 1: "), "{remarks:?}");
+    assert!(lines.iter().all(|line| is_of(line)) && is_of("line 1: ") && is_of("(after this line)"), "{remarks:?}");
     assert_eq!(remarks.len(), MAX_LINES + 1);
 }
 
 #[test]
 fn deep_documents_are_refused() {
-    let path: Arc<Path> = Path::new("a.yaml").into();
-    for depth in [200, 100_000] {
-        let parsed = parse(
-            &path,
-            &format!(
-                "apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {}",
-                "[".repeat(depth) + &"]".repeat(depth)
-            ),
-        );
-        assert!(parsed.objects.is_empty() && parsed.remarks.len() == 1, "{parsed:?}");
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nx: ";
+    check("a.yaml", &format!("{service}{}", nested(20)), &["Service default/a"], &[]);
+    check("a.yaml", &format!("{service}{}", nested(200)), &[], &["File (a.yaml): document 1, line "]);
+    check("a.yaml", &format!("{service}{}", nested(100_000)), &[], &["File (a.yaml): document 1, line "]);
+    let lists = |depth: usize| {
+        let item = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}"#;
+        r#"{"kind": "List", "items": ["#.repeat(depth) + item + &"]}".repeat(depth)
+    };
+    for name in ["a.yaml", "a.json"] {
+        check(name, &lists(MAX_LISTS), &["Service default/a"], &[]);
+        check(name, &lists(MAX_LISTS + 1), &[], &[DEEP_LIST]);
     }
+    check("a.json", &lists(100_000), &[], &[DEEP_LIST]);
 }
 
 #[test]
-fn values_are_of_the_types_that_kubectl_finds() {
+fn values_have_the_types_of_yaml_1_2() {
     let annotated = |value: &str| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    x: {value}\n    80: {value}\n"
@@ -232,6 +238,14 @@ fn values_are_of_the_types_that_kubectl_finds() {
     }
     let merged = "x: &x {port: 80}\napiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{<<: *x, name: b}, *x]}\n";
     check("a.yaml", merged, &["Service default/a"], &[]);
+    for labels in ["{a: ''}", "{a: }", "{a: ~}"] {
+        check(
+            "a.yaml",
+            &format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a, labels: {labels}}}\n"),
+            &["Service default/a"],
+            &[],
+        );
+    }
     let empty = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  parentRefs: 5\n";
     check("a.yaml", &empty.replace(" 5", ""), &["HTTPRoute default/a"], &[]);
     let expect = "HTTPRoute default/a (a.yaml): document 1, line 6: invalid type: integer `5`, expected a sequence; ";

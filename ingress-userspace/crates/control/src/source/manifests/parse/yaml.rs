@@ -1,5 +1,5 @@
-//! Writes a YAML document as JSON. Types are decoded from JSON alone, as by kubectl and the API server: each decoder more
-//! would be compiled again for each of the hundreds of types that objects have.
+//! Writes a YAML document as JSON. Types are decoded from JSON alone, as by kubectl and the API server: another decoder
+//! would be compiled for each of the hundreds of types that objects have.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ const MAX_NODES: usize = 8_000_000;
 const MAX_ALIASES: usize = 1_000;
 const MAX_ALIASED_EVENTS: usize = 100_000;
 
-/// Returns the only document of `text` as JSON without line breaks. Keys that are no texts become texts. Fields without a
-/// value are left out, as by the API server.
+/// Returns the only document of `text` as JSON without line breaks. Numbers and booleans that are keys become texts. Keys
+/// without a value are left out: for the API server, a field without one is absent.
 ///
 /// # Errors
 /// Fails if `text` breaks YAML's syntax, exceeds a limit, or has a value that JSON lacks, such as `.inf`.
@@ -40,7 +40,7 @@ fn write(text: &str, stop: usize) -> Result<String, serde_saphyr::Error> {
     options.budget = Some(budget);
     options.alias_limits.max_total_replayed_events = MAX_ALIASED_EVENTS;
     options.with_snippet = false;
-    // A namespace may be called `n`, and the value of an annotation `yes`.
+    // As in YAML 1.2: a namespace may be called `n`, and the value of an annotation `yes`.
     options.strict_booleans = true;
     let mut writer = Writer { json: String::with_capacity(text.len()), stop, is_field: false };
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| writer.deserialize(yaml))?;
@@ -106,15 +106,7 @@ impl<'de> Visitor<'de> for &mut Writer {
         self.put(&value.to_string())
     }
 
-    fn visit_i128<E: serde::de::Error>(self, value: i128) -> Result<(), E> {
-        self.put(&value.to_string())
-    }
-
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        self.put(&value.to_string())
-    }
-
-    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<(), E> {
         self.put(&value.to_string())
     }
 
