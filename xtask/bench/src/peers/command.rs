@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use nix::sys::resource::{Resource, getrlimit};
 use serde_json::json;
 
 use super::{BACKEND_PORT, Peer, Ports, Setting, Stage};
@@ -90,9 +91,13 @@ pub(super) fn nginx(
     } else {
         "off".to_owned()
     };
+    // Near this number of connections, nginx closes idle ones. At the limit of open files it only stops accepting, and
+    // peers that leave connections open would leave the others without answers.
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
+    let connections = (files / 5 * 4).min(40_000);
     let conf = format!(
-        "worker_processes {workers}; worker_rlimit_nofile 100000; daemon off; pid {root}/{name}.pid;
-         error_log {root}/{name}.err crit; events {{ worker_connections 40000; }}
+        "worker_processes {workers}; worker_rlimit_nofile {files}; daemon off; pid {root}/{name}.pid;
+         error_log {root}/{name}.err crit; events {{ worker_connections {connections}; }}
          http {{ access_log {log}; server_tokens off; keepalive_timeout 1h; keepalive_requests 1000000000;
                 client_max_body_size 0; client_body_buffer_size 128k; {temp} {http} }}\n"
     );
