@@ -25,7 +25,7 @@ pub(super) type Program = (&'static str, &'static str);
 
 /// The product, which is all that a release has in its image.
 pub(super) const PRODUCT: Program = ("ingress-userspace", XDP_INGRESS);
-/// What the images of this machine have.
+/// The programs in the images of this machine.
 pub(super) const PROGRAMS: [Program; 2] = [PRODUCT, ("ingress-lab", ECHO_SERVER)];
 /// The product.
 pub(super) const XDP_INGRESS: &str = "xdp-ingress";
