@@ -11,7 +11,7 @@ use xtask_tools::{progress, workspace};
 
 /// The GatewayClass of `deploy/gateway-api`, for which the tests make their Gateways.
 pub(super) const CLASS: &str = "xdp-ingress";
-/// What is installed, relative to the work tree: the product with the flags that the tests need.
+/// The product with the flags that the tests need, relative to the work tree.
 const PRODUCT: &str = "xtask/conformance/product";
 /// Longest wait for custom resources, for the product on all nodes, and for its status of the class.
 const LIMIT: &str = "--timeout=180s";

@@ -17,6 +17,7 @@ use crate::{
 /// An object as JSON.
 pub(super) struct Written<'c>(pub(super) &'c Object);
 
+/// The fields that name a kind, as in the API.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct TypeMeta {

@@ -35,11 +35,11 @@ pub struct ParsedFile {
 /// Namespace of objects without one, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Number of lines that are looked for in one document. Each line costs another pass over the document, and a `List` may
+/// Maximum number of lines that are looked for in one document. Each line costs another pass over the document, and a `List` may
 /// have ten thousand objects that cannot be read.
 const MAX_LINES: usize = 20;
 
-/// Number of `List`s inside each other.
+/// Maximum number of `List`s inside each other.
 const MAX_LISTS: usize = 8;
 
 /// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
@@ -105,15 +105,15 @@ struct ParseFailure {
 /// The message for every Secret that cannot be read, since the parser's own message may quote its content.
 const MALFORMED_SECRET: &str = "`data` and `stringData` must map names to text, base64 in `data`";
 
-/// The message for a document that cannot be read as any object, if the parser's own message may quote values: the
+/// The message for a document that cannot be read as any object, if the parser's own message may quote values. The
 /// document may be a Secret.
 const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` and `metadata.name`";
 const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
 const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
-const DEEP_LIST: &str = "it is in too many `List`s";
+const DEEP_LIST: &str = "more than eight `List`s are inside each other; put their objects into one";
 
-/// The message for YAML that no JSON is like, if the parser's own message may quote values.
-const NOT_JSON: &str = "a key is no text, or a value is none that JSON has";
+/// The message for YAML that cannot be written as JSON, if the parser's own message may quote values.
+const NOT_JSON: &str = "keys must be text, and values must exist in JSON: there is no `.inf` or `.nan`";
 
 struct DocumentReader {
     origin: Origin,

@@ -1,5 +1,5 @@
-//! Writes a YAML document as JSON. Types are decoded from JSON alone, as by kubectl and the API server: another decoder
-//! would be compiled for each of the hundreds of types that objects have.
+//! Writes a YAML document as JSON. Types are decoded from JSON alone, as the API server does. A decoder for YAML would be
+//! compiled for each of the hundreds of types that objects have.
 
 use std::fmt;
 
