@@ -33,9 +33,9 @@ const WALLS: [Wall; 8] = [
     Wall { path: "ingress-ebpf/src/decide.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
 ];
 
-/// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
-/// depend on all.
-const CRATES: [(&str, &[&str]); 12] = [
+/// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only `node`, which
+/// puts them together, may depend on all.
+const CRATES: [(&str, &[&str]); 13] = [
     ("cli", &["ingress-common", "ingress-control", "ingress-inspect", "ingress-model"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
@@ -44,6 +44,20 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("lab", &["ingress-common", "xtask-tools"]),
     ("model", &[]),
     ("nginx-model", &[]),
+    (
+        "node",
+        &[
+            "ingress-cli",
+            "ingress-common",
+            "ingress-control",
+            "ingress-datapath",
+            "ingress-inspect",
+            "ingress-model",
+            "ingress-panics",
+            "ingress-proxy",
+            "ingress-quic",
+        ],
+    ),
     ("panics", &[]),
     ("proxy", &["ingress-common", "ingress-model", "ingress-panics", "ingress-quic"]),
     ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy", "ingress-quic"]),

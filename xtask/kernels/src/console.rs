@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_log_names_the_verified_instructions_of_each_program() {
         let loaded = |fields: &str| {
-            format!("2026-11-28T11:21:46.240367Z  INFO xdp_ingress::daemon::kernel: program loaded name={fields}\r\n")
+            format!("2026-11-28T11:21:46.240367Z  INFO ingress_node::daemon::kernel: program loaded name={fields}\r\n")
         };
         let console = [
             "guest: starts\r\n".to_owned(),

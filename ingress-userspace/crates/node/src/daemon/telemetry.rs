@@ -25,9 +25,17 @@ use tracing_subscriber::{
 
 use crate::config::cli::LogFormatArg;
 
-/// Targets of this project: the binary, its crates and the kernel programs.
-const OWN: [&str; 7] =
-    ["xdp_ingress", "ingress_control", "ingress_datapath", "ingress_model", "ingress_panics", "ingress_proxy", "ebpf"];
+/// Targets of this project: its crates and the kernel programs.
+const OWN: [&str; 8] = [
+    "ingress_control",
+    "ingress_datapath",
+    "ingress_model",
+    "ingress_node",
+    "ingress_panics",
+    "ingress_proxy",
+    "ingress_quic",
+    "ebpf",
+];
 
 /// Log filter for libraries unless the user asks for more. Libraries that talk to clients, pods and name servers are
 /// off: some warn once per frame or packet, so their peer could fill the log (h2 warns of every PING ACK without a
@@ -194,7 +202,8 @@ impl<W: Write> Write for Escaped<'_, W> {
 #[cfg(test)]
 mod tests {
     use std::{
-        io,
+        fs, io,
+        path::Path,
         sync::{Arc, Mutex},
     };
 
@@ -246,22 +255,37 @@ mod tests {
             tracing::warn!(target: "kube_client::client", "the body of a Secret");
             tracing::warn!(target: "a_library_of_tomorrow", "a peer can cause this");
             tracing::info!(target: "ingress_control", "library of ours");
-            tracing::info!(target: "xdp_ingress::admin", "binary of ours");
+            tracing::info!(target: "ingress_node::admin", "node of ours");
         };
         for (directives, expect) in [
-            ("info", &["library of ours", "binary of ours"][..]),
-            ("debug", &["library of ours", "binary of ours"]),
+            ("info", &["library of ours", "node of ours"][..]),
+            ("debug", &["library of ours", "node of ours"]),
             ("warn", &[]),
             ("", &[]),
             ("off", &[]),
-            ("info, xdp_ingress=warn", &["library of ours"]),
+            ("info, ingress_node=warn", &["library of ours"]),
             ("warn,h2=warn", &["recv PING ack that we never sent"]),
         ] {
             let written = written(directives, events);
             let messages: Vec<_> = written.lines().map(|line| line.split_once(": ").expect("a target").1).collect();
             assert_eq!(messages, expect, "{directives}");
         }
-        assert!(filter("info,xdp_ingress=loud").is_err());
+        assert!(filter("info,ingress_node=loud").is_err());
+    }
+
+    #[test]
+    fn a_log_level_enables_each_crate_of_this_project_that_logs() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+        let logs = |name: &str| {
+            let manifest = fs::read_to_string(crates.join(name).join("Cargo.toml")).expect("a manifest");
+            let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+            dependencies.contains("\ntracing.")
+        };
+        let names = fs::read_dir(crates).expect("readable").map(|entry| entry.expect("an entry").file_name());
+        let names = names.map(|name| name.into_string().expect("text")).filter(|name| logs(name));
+        let loggers: Vec<_> = names.map(|name| format!("ingress_{}", name.replace('-', "_"))).collect();
+        assert!(loggers.len() > 4, "{loggers:?}");
+        assert!(loggers.iter().all(|target| OWN.contains(&target.as_str())), "{loggers:?}");
     }
 
     #[test]
@@ -276,7 +300,7 @@ mod tests {
             let error = refused(log);
             let error: &(dyn Error + 'static) = error.as_ref();
             let written = written("info", || {
-                tracing::warn!(target: "xdp_ingress", error, name = 1, "cannot attach");
+                tracing::warn!(target: "ingress_node", error, name = 1, "cannot attach");
             });
             assert!(written.contains("error=cannot attach XDP to `eth0`: "), "{written}");
             assert!(written.contains(expect) && written.trim_end().ends_with(" name=1"), "{written}");
@@ -315,15 +339,15 @@ mod tests {
     #[test]
     fn logged_values_are_escaped() {
         let forged =
-            "x\n2026-11-23T00:00:00Z ERROR xdp_ingress::admin: FORGED\r\u{1b}[2J\u{9b}1m\u{85}\u{2028}\u{7f}\0\té";
+            "x\n2026-11-23T00:00:00Z ERROR ingress_node::admin: FORGED\r\u{1b}[2J\u{9b}1m\u{85}\u{2028}\u{7f}\0\té";
         let events = || {
-            let span = tracing::info_span!(target: "xdp_ingress", "change", cause = %forged);
+            let span = tracing::info_span!(target: "ingress_node", "change", cause = %forged);
             let _entered = span.enter();
-            tracing::info!(target: "xdp_ingress", shown = %forged, debugged = ?forged, plain = forged, "says {forged}");
+            tracing::info!(target: "ingress_node", shown = %forged, debugged = ?forged, plain = forged, "says {forged}");
         };
         let written = written("info", events);
         let escaped =
-            r"x\n2026-11-23T00:00:00Z ERROR xdp_ingress::admin: FORGED\r\u{1b}[2J\u{9b}1m\u{85}\u{2028}\u{7f}\u{0}\té";
+            r"x\n2026-11-23T00:00:00Z ERROR ingress_node::admin: FORGED\r\u{1b}[2J\u{9b}1m\u{85}\u{2028}\u{7f}\u{0}\té";
         assert_eq!(written.matches(escaped).count(), 3, "{written}");
         assert_eq!(written.matches("FORGED").count(), 5, "{written}");
         assert!(!written.trim_end_matches('\n').chars().any(char::is_control), "{written:?}");

@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn attention_lines_match_the_documentation() {
-        const DOCS: &str = include_str!("../../../../docs/lifecycle.md");
+        const DOCS: &str = include_str!("../../../../../../docs/lifecycle.md");
         let full = |map, capacity: u32| Fill { map, entries: usize::try_from(capacity).expect("some"), capacity };
         let fills = vec![
             full(map::HOST_IDS, map::HOSTS_DEFAULT),

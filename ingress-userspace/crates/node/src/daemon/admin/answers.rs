@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_row_with_its_type_in_the_documentation() {
-        const PAGE: &str = include_str!("../../../../docs/metrics.md");
+        const PAGE: &str = include_str!("../../../../../../docs/metrics.md");
         let answers = Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::All);
         let (_, text) = ask(&answers, Method::GET, "/metrics");
         assert!(!text.contains("UnknownKind"), "notes are no problems");

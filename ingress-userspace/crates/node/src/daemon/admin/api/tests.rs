@@ -31,7 +31,7 @@ fn over(reach: Reach, path: &str, host: Option<&str>) -> u16 {
 fn each_resource_answers_and_is_documented() {
     let (status, index) = get("/api/v1");
     assert_eq!((status, &index["version"]), (200, &json!("v1")));
-    let page = include_str!("../../../../../docs/api.md");
+    let page = include_str!("../../../../../../../docs/api.md");
     for resource in index["resources"].as_array().expect("a list") {
         let path = resource["path"].as_str().expect("text");
         assert!(page.contains(&format!("`{path}`")), "docs/api.md does not describe `{path}`");

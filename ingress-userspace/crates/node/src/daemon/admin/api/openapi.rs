@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::ApiError;
 
-const YAML: &str = include_str!("../../../../../docs/openapi.yaml");
+const YAML: &str = include_str!("../../../../../../../docs/openapi.yaml");
 
 /// Returns the document.
 ///
