@@ -11,7 +11,7 @@ apt-get install --yes --no-install-recommends build-essential ca-certificates cu
 cd "${SOURCE:-/vagrant}"
 rustup toolchain install
 export CARGO_TARGET_DIR=/var/cache/xdp-ingress-target
-cargo xtask image --output "$images"
+cargo xtask image --echo-server --output "$images"
 
 systemctl stop xdp-ingress-images.service 2>/dev/null || true
 systemd-run --unit=xdp-ingress-images --collect \

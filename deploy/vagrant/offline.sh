@@ -2,7 +2,7 @@
 # The cluster of the Vagrantfile without public boxes and without k3s: two machines, from a box that box.sh makes and with the
 # programs of `cargo xtask cluster`, beside a libvirt of their own in namespaces of this host. Prints how long each part took.
 #
-#   cargo xtask image                          # or the image of a release, in target/images
+#   cargo xtask image --echo-server            # or the image of a release, in target/images
 #   deploy/vagrant/offline.sh                  # up, smoke, programs, destroy; ends with 1 if anything is wrong
 #   deploy/vagrant/offline.sh up bash          # up, then a shell beside the machines: `vagrant ssh control`
 #   deploy/vagrant/offline.sh destroy
@@ -73,7 +73,7 @@ fi
 [ $# -gt 0 ] || set -- up smoke programs destroy
 mkdir -p "$state"
 for image in xdp-ingress echo-server; do
-    [ -e "target/images/$image.tar" ] || { echo "error: no target/images/$image.tar; run \`cargo xtask image\`" >&2; exit 1; }
+    [ -e "target/images/$image.tar" ] || { echo "error: no target/images/$image.tar; run \`cargo xtask image --echo-server\`" >&2; exit 1; }
 done
 [ -e "$box" ] || timed "making the box" make_box
 if [ -z "${XDP_INGRESS_DRIVER-}" ]; then

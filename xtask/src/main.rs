@@ -47,7 +47,7 @@ enum Command {
     Test(test_lanes::Args),
     /// Show xdp-ingress at work on this machine: namespaces, XDP, the proxy, real requests, per-host counts
     Demo(Words),
-    /// Make the product and the echo test server into container images, without Docker
+    /// Make the product into a container image, without Docker, and the echo test server on demand
     Image(Words),
     /// Write images, chart, manifests, checksums, signatures and provenance into one directory, and push them
     Release(Words),

@@ -1,5 +1,5 @@
-//! `cargo xtask image`: the product and the echo test server as container images, without Docker. The command builds
-//! for this machine's architecture; `cargo xtask release` also for others. It pushes nothing.
+//! `cargo xtask image`: the product as a container image, without Docker, and the echo test server on demand. The command
+//! builds for this machine's architecture; `cargo xtask release` also for others. It pushes nothing.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod macos;
@@ -21,12 +21,13 @@ use xtask_tools::{progress, workspace};
 
 /// Text below the options in `image --help`.
 pub const AFTER_HELP: &str = "\
-Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, and
-xdp-ingress.cdx.json, the crates of the first as CycloneDX, which is also in the image. They are the same bytes
-whenever the sources and the toolchain are the same, except with --pgo. The C library is musl where the toolchain has
-that target and `musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG,
-which no node tries to fetch from a public registry. With --dev the programs are those that tests and demo use, packed
-with the shared libraries they need, so that nothing is compiled twice.
+Writes xdp-ingress.tar, an OCI image layout with one statically linked program, and xdp-ingress.cdx.json, the crates of
+the product as CycloneDX, which is also in the image. With --echo-server it also writes echo-server.tar, the pod of the
+examples for virtual machines. The files are the same bytes whenever the sources and the toolchain are the same, except
+with --pgo. The C library is musl where the toolchain has that target and `musl-gcc` is there, else glibc. The names are
+localhost/xdp-ingress:TAG and localhost/echo-server:TAG, which no node tries to fetch from a public registry. With --dev
+the programs are those that tests and demo use, packed with the shared libraries they need, so that nothing is compiled
+twice; both images are written.
 
 Take them into a node with one of
   ctr --namespace k8s.io images import xdp-ingress.tar
@@ -36,9 +37,10 @@ and into a registry with
   skopeo copy oci-archive:xdp-ingress.tar docker://REGISTRY/xdp-ingress:TAG
 
 Examples:
-  cargo xtask image                       # target/images/*.tar, optimised
+  cargo xtask image                       # target/images/xdp-ingress.tar, optimised
   cargo xtask image --pgo                 # the same, faster by some percent; takes more than twice as long
-  cargo xtask image --dev                 # for tests: built faster, runs slower
+  cargo xtask image --echo-server         # the pod of the examples, too
+  cargo xtask image --dev                 # for tests: both images, built faster, run slower
   cargo xtask image --tag next --output /tmp";
 
 /// Registry part of the names: it marks images that were made here, and prevents nodes from asking a public registry.
@@ -48,7 +50,7 @@ const USER: &str = "65532:65532";
 /// Licences of the software in the product's image.
 const LICENCES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-GPL-2.0", "LICENSE-MIT"];
 
-/// Write container images of xdp-ingress and of the echo test server
+/// Write the container image of xdp-ingress, and that of the echo test server on demand
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory for the images
@@ -66,6 +68,9 @@ pub struct Args {
     /// Also lay the programs' code out by a training run, as `build --pgo` does; the result is not reproducible
     #[arg(long, conflicts_with = "dev")]
     pgo: bool,
+    /// Also write the image of the echo test server, which --dev always does
+    #[arg(long)]
+    echo_server: bool,
 }
 
 /// Name of the document about the crates in the product's image.
@@ -96,8 +101,15 @@ pub struct Images {
 /// # Errors
 /// Fails if something does not compile, is not static, or cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    let Args { output, tag, release: _, dev, pgo } = args;
-    make(Profile::of(!dev, *pgo), output, tag)?;
+    let Args { output, tag, release: _, dev, pgo, echo_server } = args;
+    let profile = Profile::of(!dev, *pgo);
+    if *dev || *echo_server {
+        make(profile, output, tag)?;
+    } else {
+        build::kernel_programs()?;
+        let place = programs::build(profile, &[programs::PRODUCT])?;
+        write_product(&place.join(programs::XDP_INGRESS), profile, output, tag)?;
+    }
     progress::note("for another architecture: `cargo xtask release --arch …`, or do this there");
     Ok(())
 }
@@ -115,14 +127,6 @@ pub fn directory() -> PathBuf {
 pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     build::kernel_programs()?;
     let place = programs::build(profile, &programs::PROGRAMS)?;
-    let components = sbom()?;
-    fs::create_dir_all(output).with_context(|| format!("cannot make `{}`", output.display()))?;
-    let beside = output.join(SBOM);
-    fs::write(&beside, &components).with_context(|| format!("cannot write `{}`", beside.display()))?;
-    let name = |title: &str| format!("{REGISTRY}/{title}:{tag}");
-    let product = with_documents(&name(programs::XDP_INGRESS), components)?;
-    let about = "HTTP server for tests that says who it is and what it received";
-    let echo = image(programs::ECHO_SERVER, &name(programs::ECHO_SERVER), about);
     let other = std::env::var_os("XDP_INGRESS_BINARY").filter(|_| profile == Profile::Dev).map(PathBuf::from);
     if let Some(other) = &other {
         // The image starts it by this name.
@@ -130,10 +134,25 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
         ensure!(is_named, "XDP_INGRESS_BINARY is `{}`; name the file `{}`", other.display(), programs::XDP_INGRESS);
     }
     let program = other.unwrap_or_else(|| place.join(programs::XDP_INGRESS));
+    let about = "HTTP server for tests that says who it is and what it received";
+    let echo = image(programs::ECHO_SERVER, &name_of(programs::ECHO_SERVER, tag), about);
     Ok(Images {
-        xdp_ingress: write(product, &program, profile, output)?,
+        xdp_ingress: write_product(&program, profile, output, tag)?,
         echo_server: write(echo, &place.join(programs::ECHO_SERVER), profile, output)?,
     })
+}
+
+/// Writes the image of the product, and the list of its crates beside it.
+fn write_product(program: &Path, profile: Profile, output: &Path, tag: &str) -> Result<Made> {
+    let components = sbom()?;
+    fs::create_dir_all(output).with_context(|| format!("cannot make `{}`", output.display()))?;
+    let beside = output.join(SBOM);
+    fs::write(&beside, &components).with_context(|| format!("cannot write `{}`", beside.display()))?;
+    write(with_documents(&name_of(programs::XDP_INGRESS, tag), components)?, program, profile, output)
+}
+
+fn name_of(title: &str, tag: &str) -> String {
+    format!("{REGISTRY}/{title}:{tag}")
 }
 
 /// Writes an image of another build of the product to `output`, for tests. The image is called `name`.
