@@ -181,7 +181,7 @@ impl Conn {
     /// Ends a response that is complete.
     pub(crate) fn finish(&self, id: StreamId) {
         if !self.is_broken() {
-            self.with(|state| state.finish(id, Instant::now()));
+            self.with(|state| state.finish(id, Instant::now));
         }
         self.mark_dirty();
     }

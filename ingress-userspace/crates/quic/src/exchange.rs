@@ -305,7 +305,7 @@ impl State {
         let is_sent = response::head(status, &headers, &mut out).is_ok()
             && self.quic.send_stream(id).write(&out).is_ok_and(|count| count == out.len());
         if is_sent {
-            self.finish(id, now)
+            self.finish(id, || now)
         } else {
             self.abandon(id, Code::ExcessiveLoad, now)
         }
@@ -374,17 +374,19 @@ impl State {
         }
     }
 
-    /// Ends a request whose response is complete. Its client sends on until the service drops the body.
-    pub(crate) fn finish(&mut self, id: StreamId, now: Instant) {
-        if let Some(exchange) = self.requests.get_mut(&id)
-            && matches!(exchange.receiving, Receiving::Body(_))
-        {
-            exchange.is_answered = true;
-            exchange.task = None;
-            self.unacknowledged += usize::from(self.quic.send_stream(id).finish().is_ok());
-            return;
+    /// Ends a request whose response is complete. Its client sends on until the service drops the body. Few requests
+    /// need the time, so `now` reads the clock for these.
+    pub(crate) fn finish(&mut self, id: StreamId, now: impl Fn() -> Instant) {
+        match self.requests.get_mut(&id) {
+            Some(exchange) if matches!(exchange.receiving, Receiving::Body(_)) => {
+                exchange.is_answered = true;
+                exchange.task = None;
+                self.unacknowledged += usize::from(self.quic.send_stream(id).finish().is_ok());
+                return;
+            }
+            Some(exchange) if !exchange.is_read() => self.stop_reading(id, now()),
+            _ => {}
         }
-        self.stop_reading(id, now);
         if let Some(Exchange { reader, .. }) = self.requests.remove(&id) {
             // Another task may read the body, and learns that it is gone.
             reader.into_iter().for_each(Waker::wake);
@@ -393,7 +395,9 @@ impl State {
                 self.unacknowledged += 1;
             }
         }
-        self.note_idle(now);
+        if self.requests.is_empty() {
+            self.idle_since = now();
+        }
     }
 
     /// Ends a request without a complete response.

@@ -32,16 +32,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        core::v1::{ConfigMap, Namespace, Node, Secret, Service},
-        discovery::v1::EndpointSlice,
-        networking::v1::{Ingress, IngressClass},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use kube::{Api, Client, Resource};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
@@ -70,13 +63,15 @@ mod gateway_names;
 mod held_changes;
 mod tracker;
 mod watching;
+mod wire_object;
 
 pub use client::connect;
 pub use config::KubernetesConfig;
 use gate::Gate;
 use held_changes::{FirstHold, HeldChanges};
 use tracker::{Need, Tracker, TrackerEvent, WatchId};
-use watching::{Source, WatchSelection};
+use watching::WatchSelection;
+use wire_object::Source;
 
 /// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
@@ -197,6 +192,11 @@ struct Watches<'n> {
     gate: Option<Gate>,
 }
 
+/// A kind of object that can be watched.
+trait Watched: Resource<DynamicType = ()> + DeserializeOwned + 'static {}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watched for K {}
+
 /// The functions that are lost without the objects of a watch, for the log.
 const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
 const NO_NODES: &str = "zones of nodes are unknown, and names and endpoints of Services may lead to programs on nodes";
@@ -215,21 +215,19 @@ const NO_SETTINGS: &str = "its settings have their defaults, and what the Gatewa
 impl Watches<'_> {
     fn start(&mut self, tracker: &mut Tracker, default_backend: Option<&ObjectName>) {
         let whole = || WatchSelection { lost: NOTHING_NEW, ..WatchSelection::default() };
-        self.watch::<Ingress>(tracker.open(Need::Required), self.api(), whole(), strip::ingress);
-        let classes = Api::all(self.client.clone());
-        self.watch::<IngressClass>(tracker.open(Need::Required), classes, whole(), strip::ingress_class);
-        self.watch::<Service>(tracker.open(Need::Required), self.api(), whole(), strip::service);
-        self.watch::<EndpointSlice>(tracker.open(Need::Required), self.api(), whole(), strip::endpoint_slice);
+        self.watch(tracker.open(Need::Required), self.namespaced(strip::ingress), whole());
+        self.watch(tracker.open(Need::Required), self.all(strip::ingress_class), whole());
+        self.watch(tracker.open(Need::Required), self.namespaced(strip::service), whole());
+        self.watch(tracker.open(Need::Required), self.namespaced(strip::endpoint_slice), whole());
         let nodes = WatchSelection { lost: NO_NODES, ..WatchSelection::default() };
-        self.watch::<Node>(tracker.open(Need::Optional), Api::all(self.client.clone()), nodes, strip::node);
+        self.watch(tracker.open(Need::Optional), self.all(strip::node), nodes);
         let fields = self.namespace.map(|namespace| format!("metadata.name={namespace}"));
         let (labels, lost, need) = match self.selector {
             Some(selector) => (Some(selector.to_owned()), NOTHING_NEW, Need::Required),
             None => (None, NO_NAMESPACES, Need::Optional),
         };
         let namespaces = WatchSelection { fields, labels, lost, ..WatchSelection::default() };
-        let api = Api::all(self.client.clone());
-        self.watch::<Namespace>(tracker.open(need), api, namespaces, strip::namespace);
+        self.watch(tracker.open(need), self.all(strip::namespace), namespaces);
         if self.namespace.is_none() {
             // With one namespace, no Service of another is known, so grants have no effect.
             self.watch_grants(tracker.open(Need::Optional));
@@ -244,8 +242,8 @@ impl Watches<'_> {
     }
 
     fn watch_grants(&mut self, id: WatchId) {
-        let newer: Source<_> = (Api::all(self.client.clone()), strip::reference_grant::<false>);
-        let older: Source<_> = (Api::all(self.client.clone()), strip::reference_grant::<true>);
+        let newer = self.all(strip::reference_grant::<false>);
+        let older = self.all(strip::reference_grant::<true>);
         let selection = WatchSelection { lost: NO_GRANTS, ..WatchSelection::default() };
         self.tasks.spawn(vital(watching::watch_if_known(id, newer, Some(older), selection, self.events.clone())));
     }
@@ -253,16 +251,9 @@ impl Watches<'_> {
     /// Watches GatewayClasses, and the other kinds of the Gateway API once one of the classes is of this controller.
     fn watch_gateway_api(&mut self, tracker: &mut Tracker) {
         let gate = Gate::new(tracker.open(Need::Answered));
-        let classes: Source<GatewayClass<ObjectMeta>> =
-            (Api::all(self.client.clone()), strip::gateway_api::<GatewayClass>);
+        let classes = self.all(strip::gateway_api::<GatewayClass>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
-        let watch = watching::watch_if_known(
-            gate.classes,
-            classes,
-            None::<Source<GatewayClass<ObjectMeta>>>,
-            selection,
-            self.events.clone(),
-        );
+        let watch = watching::watch_if_known(gate.classes, classes, None, selection, self.events.clone());
         self.tasks.spawn(vital(watch));
         self.watch_behind::<Gateway>(&gate, tracker);
         self.watch_behind::<ListenerSet>(&gate, tracker);
@@ -278,12 +269,12 @@ impl Watches<'_> {
     fn watch_behind<K>(&mut self, gate: &Gate, tracker: &mut Tracker)
     where
         K: StoredKind,
-        K::Sent: watching::Watched + Resource<Scope = NamespaceResourceScope>,
+        K::Sent: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let id = tracker.open(Need::Answered);
-        let source: Source<K::Sent> = (self.api(), strip::gateway_api::<K>);
+        let source = self.namespaced(strip::gateway_api::<K>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
-        let watch = watching::watch_if_known(id, source, None::<Source<K::Sent>>, selection, self.events.clone());
+        let watch = watching::watch_if_known(id, source, None, selection, self.events.clone());
         self.tasks.spawn(vital(gate::behind(gate.subscribe(), id, self.events.clone(), watch)));
     }
 
@@ -298,22 +289,22 @@ impl Watches<'_> {
     /// Watches a Service outside the watched namespace, and its slices.
     fn watch_service(&mut self, service: &ObjectName, tracker: &mut Tracker) {
         let ObjectName { namespace, name } = service;
-        let api = Api::namespaced(self.client.clone(), namespace);
         let by_name = WatchSelection {
             fields: Some(format!("metadata.name={name}")),
             labels: None,
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
-        let api = Api::namespaced(self.client.clone(), namespace);
+        let services = Source::of(&self.client, Some(namespace), strip::service);
+        self.watch(tracker.open(Need::Optional), services, by_name);
         let by_label = WatchSelection {
             fields: None,
             labels: Some(format!("{}={name}", SERVICE_NAME)),
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
+        let slices = Source::of(&self.client, Some(namespace), strip::endpoint_slice);
+        self.watch(tracker.open(Need::Optional), slices, by_label);
     }
 
     /// Starts watches for Secrets and ConfigMaps that have become named.
@@ -329,15 +320,13 @@ impl Watches<'_> {
             let id = tracker.open_by_name(object.clone());
             let ObjectId { kind, name } = &object;
             let fields = Some(format!("metadata.name={}", name.name));
-            let (client, namespace) = (self.client.clone(), &name.namespace);
-            let task = if *kind == Kind::ConfigMap {
-                let selection = WatchSelection { fields, labels: None, lost: NO_SETTINGS, ..WatchSelection::default() };
-                self.watch::<ConfigMap>(id, Api::namespaced(client, namespace), selection, strip::config_map)
+            let (client, namespace) = (&self.client, Some(&*name.namespace));
+            let (source, lost) = if *kind == Kind::ConfigMap {
+                (Source::of(client, namespace, strip::config_map), NO_SETTINGS)
             } else {
-                let selection =
-                    WatchSelection { fields, labels: None, lost: NO_CERTIFICATE, ..WatchSelection::default() };
-                self.watch::<Secret>(id, Api::namespaced(client, namespace), selection, strip::secret)
+                (Source::of(client, namespace, strip::secret), NO_CERTIFICATE)
             };
+            let task = self.watch(id, source, WatchSelection { fields, lost, ..WatchSelection::default() });
             self.by_name.insert(object, (id, task));
         }
     }
@@ -358,27 +347,21 @@ impl Watches<'_> {
         }
     }
 
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        match self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        }
+    /// Returns the objects of the watched namespace, or of all.
+    fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self, convert: fn(K) -> Object) -> Source {
+        Source::of(&self.client, self.namespace, convert)
     }
 
-    fn watch<K: watching::Watched>(
-        &mut self,
-        id: WatchId,
-        api: Api<K>,
-        selection: WatchSelection,
-        convert: fn(K) -> Object,
-    ) -> AbortHandle {
+    /// Returns the objects of the whole cluster.
+    fn all<K: Watched>(&self, convert: fn(K) -> Object) -> Source {
+        Source::of(&self.client, None, convert)
+    }
+
+    fn watch(&mut self, id: WatchId, source: Source, selection: WatchSelection) -> AbortHandle {
         // Without this task, the served state would no longer follow the cluster.
         let events = self.events.clone();
         self.tasks.spawn(vital(async move {
-            watching::watch(id, api, selection, convert, events).await;
+            watching::watch(id, &source, selection, events).await;
         }))
     }
 }

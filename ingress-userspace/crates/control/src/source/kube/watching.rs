@@ -9,33 +9,27 @@
 //! works again. A server that does not answer at all is tried every 0.8 to 1.6 s. Longer pauses would not relieve it,
 //! and routes are out of date until it is found again.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube::{
-    Api, Resource,
+    Resource as _,
     core::Status,
     runtime::{
         utils::Backoff,
         watcher::{self, DefaultBackoff, watcher},
     },
 };
-use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
     time::{self, Instant},
 };
 
-use super::tracker::{TrackerEvent, Version, WatchId};
+use super::{
+    tracker::{TrackerEvent, Version, WatchId},
+    wire_object::{Source, WireObject},
+};
 use crate::change::Object;
-
-/// A kind of object that can be watched.
-pub(super) trait Watched:
-    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
-{
-}
-
-impl<K> Watched for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {}
 
 /// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +73,6 @@ enum Recovery {
 
 const INCOMPLETE: &str = "the list ended before it was complete";
 
-/// Converts an object of the API into this program's own type.
-type Convert<K> = fn(K) -> Object;
-
 /// The longest pause, in case the backoff ever ends.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
@@ -89,16 +80,13 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// several, may not know the kind yet.
 const GONE_AFTER: Duration = Duration::from_secs(60);
 
-/// A kind, or an older version of one, and the conversion of its objects.
-pub(super) type Source<K> = (Api<K>, Convert<K>);
-
 /// Sends the events of the selected objects until the receiver is dropped. The server may not know the kind, or may
 /// know it only in the `older` version, if there is one. Once the server is known to lack the kind, no other part waits
 /// for its objects.
-pub(super) async fn watch_if_known<K: Watched, O: Watched>(
+pub(super) async fn watch_if_known(
     id: WatchId,
-    (newer, convert): Source<K>,
-    older: Option<Source<O>>,
+    newer: Source,
+    older: Option<Source>,
     selection: WatchSelection,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) {
@@ -106,10 +94,10 @@ pub(super) async fn watch_if_known<K: Watched, O: Watched>(
     let mut pauses = DefaultBackoff::default();
     let mut unknown_since = None;
     loop {
-        let end = watch(id, newer.clone(), selection.clone(), convert, events.clone()).await;
+        let end = watch(id, &newer, selection.clone(), events.clone()).await;
         let WatchEnd::Unknown { mut has_worked } = end else { return };
-        if let Some((older, convert)) = &older {
-            let end = watch(id, older.clone(), selection.clone(), *convert, events.clone()).await;
+        if let Some(older) = &older {
+            let end = watch(id, older, selection.clone(), events.clone()).await;
             let WatchEnd::Unknown { has_worked: older_has_worked } = end else { return };
             has_worked |= older_has_worked;
         }
@@ -118,7 +106,10 @@ pub(super) async fn watch_if_known<K: Watched, O: Watched>(
             pauses.reset();
         }
         if unknown_since.is_none() {
-            tracing::info!(kind = %K::kind(&()), "the API server does not know this kind; it is asked again, at least each minute");
+            tracing::info!(
+                kind = newer.kind,
+                "the API server does not know this kind; it is asked again, at least each minute"
+            );
         }
         let is_gone = unknown_since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER;
         let answers: &[TrackerEvent] =
@@ -133,17 +124,16 @@ pub(super) async fn watch_if_known<K: Watched, O: Watched>(
 }
 
 /// Sends the events of the selected objects, until the receiver is dropped.
-pub(super) async fn watch<K: Watched>(
+pub(super) async fn watch(
     id: WatchId,
-    api: Api<K>,
+    source: &Source,
     selection: WatchSelection,
-    convert: Convert<K>,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) -> WatchEnd {
-    let mut progress = WatchProgress::new(K::kind(&()).into_owned(), selection);
+    let mut progress = WatchProgress::new(source.kind.clone(), selection);
     let mut listing = Listing::Streamed;
     'lists: loop {
-        let mut stream = watcher(api.clone(), listing.config(&progress.selection)).boxed();
+        let mut stream = watcher(source.api.clone(), listing.config(&progress.selection)).boxed();
         progress.is_listing = false;
         while let Some(result) = stream.next().await {
             let event = match result {
@@ -155,9 +145,9 @@ pub(super) async fn watch<K: Watched>(
                         progress.is_unanswered = false;
                         progress.pause().await;
                     }
-                    progress.on(event, convert)
+                    progress.on(event, source)
                 }
-                Ok(event) => progress.on(event, convert),
+                Ok(event) => progress.on(event, source),
                 Err(error) => {
                     let recovery = Recovery::of(&error, listing, progress.is_listing);
                     if recovery == Recovery::Page {
@@ -291,9 +281,10 @@ impl WatchProgress {
         }
     }
 
-    /// Converts an event of the watcher. Returns `None` if another list is needed first.
-    fn on<K: Watched>(&mut self, event: watcher::Event<K>, convert: fn(K) -> Object) -> Option<TrackerEvent> {
-        let version = |object: &K| Version::of(object.meta().resource_version.as_deref());
+    /// Converts an event of the watcher. Returns `None` if another list is needed first, as after an object that cannot be
+    /// decoded: what is known of it is out of date.
+    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Option<TrackerEvent> {
+        let version = |object: &WireObject| Version::of(object.meta().resource_version.as_deref());
         Some(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
@@ -301,8 +292,7 @@ impl WatchProgress {
             }
             watcher::Event::InitApply(object) => {
                 self.is_filled = true;
-                let version = version(&object);
-                TrackerEvent::Listed(convert(object), version)
+                TrackerEvent::Listed(self.decode(&object, source)?, version(&object))
             }
             watcher::Event::InitDone => {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
@@ -319,16 +309,27 @@ impl WatchProgress {
             }
             watcher::Event::Apply(object) => {
                 self.has_objects = true;
+                let changed = self.decode(&object, source)?;
                 self.recovered();
-                let version = version(&object);
-                TrackerEvent::Applied(convert(object), version)
+                TrackerEvent::Applied(changed, version(&object))
             }
             watcher::Event::Delete(object) => {
+                let deleted = self.decode(&object, source)?;
                 self.recovered();
-                let version = version(&object);
-                TrackerEvent::Deleted(convert(object), version)
+                TrackerEvent::Deleted(deleted, version(&object))
             }
         })
+    }
+
+    /// Decodes an object; `None` after a failure, which is reported.
+    fn decode(&mut self, object: &WireObject, source: &Source) -> Option<Object> {
+        let decoded = source.decode(object);
+        decoded
+            .inspect_err(|error| {
+                self.fail(error, "");
+                self.is_unanswered = false;
+            })
+            .ok()
     }
 
     fn fail(&mut self, error: &str, remedy: &'static str) {
@@ -392,7 +393,7 @@ impl Recovery {
             // The watcher handles 410 as an event of a watch, not as the response to its start.
             watcher::Error::WatchStartFailed(_) if code == Some(410) => Self::Restart,
             _ if status.is_some_and(is_ahead) => Self::Restart,
-            // An event that could not be decoded was about an object that is now out of date.
+            // What an unreadable event was about is now out of date.
             watcher::Error::WatchFailed(kube::Error::SerdeError(_)) => Self::Restart,
             _ if is_listing => Self::Restart,
             _ => Self::Resume,

@@ -99,9 +99,13 @@ async fn a_server_restored_from_a_backup_is_listed_again() {
 async fn a_broken_list_is_restarted() {
     let end = bookmark("Ingress", "networking.k8s.io/v1");
     let one = || event("ADDED", &object("Ingress", "a", ""));
-    for broken in
-        [one(), one() + &event("ERROR", &status(500)) + &end, one() + "{\"type\":\"ADDED\",\"object\":7}\n" + &end]
-    {
+    let unlike = event("ADDED", &object("Ingress", "c", r#","spec":7"#));
+    for broken in [
+        one(),
+        one() + &event("ERROR", &status(500)) + &end,
+        one() + "{\"type\":\"ADDED\",\"object\":7}\n" + &end,
+        one() + &unlike + &end,
+    ] {
         let server = server();
         server.answer("stream ingresses", 200, broken);
         let both = one() + &event("ADDED", &object("Ingress", "b", "")) + &end;

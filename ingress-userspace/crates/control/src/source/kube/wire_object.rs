@@ -1,0 +1,187 @@
+//! An object of any kind, as the API server sent it. All watches are of this one type, and decode its text at the end:
+//! else the watcher, lists and events would be compiled again for each kind.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Client, Resource,
+    core::{ApiResource, DynamicResourceScope},
+};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde_json::value::RawValue;
+use zeroize::Zeroize as _;
+
+use crate::change::Object;
+
+/// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped.
+#[derive(Clone)]
+pub(super) struct WireObject {
+    /// With name, namespace and resource version alone.
+    metadata: ObjectMeta,
+    text: String,
+}
+
+/// The part of an object that watches need.
+#[derive(Deserialize)]
+struct Head {
+    metadata: Option<HeadMeta>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// A kind to watch: its objects in the API, and their conversion into this program's own type.
+pub(super) struct Source {
+    pub(super) api: Api<WireObject>,
+    pub(super) kind: String,
+    decode: Arc<Decode>,
+}
+
+type Decode = dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync;
+
+// === impl Source ===
+
+impl Source {
+    /// Returns the objects of a namespace, or of all with `None`.
+    pub(super) fn of<K>(client: &Client, namespace: Option<&str>, convert: fn(K) -> Object) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        Self { api, kind: resource.kind, decode: Arc::new(move |text| serde_json::from_str(text).map(convert)) }
+    }
+
+    /// # Errors
+    /// If the object is not of this kind. The error names it, and shows no value of a Secret.
+    pub(super) fn decode(&self, object: &WireObject) -> Result<Object, String> {
+        (self.decode)(&object.text).map_err(|error| {
+            let ObjectMeta { name, namespace, .. } = &object.metadata;
+            let name = name.as_deref().unwrap_or_default();
+            // The text of an error quotes values.
+            let reason = if self.kind == "Secret" { "a field of another type".to_owned() } else { error.to_string() };
+            match namespace {
+                Some(namespace) => format!("`{namespace}/{name}` cannot be read: {reason}"),
+                None => format!("`{name}` cannot be read: {reason}"),
+            }
+        })
+    }
+}
+
+// === impl WireObject ===
+
+impl<'de> Deserialize<'de> for WireObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::from(Box::<str>::from(Box::<RawValue>::deserialize(deserializer)?));
+        let Head { metadata } = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        let metadata = metadata.map_or_else(ObjectMeta::default, |HeadMeta { name, namespace, resource_version }| {
+            ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() }
+        });
+        Ok(Self { metadata, text })
+    }
+}
+
+impl Drop for WireObject {
+    fn drop(&mut self) {
+        self.text.zeroize();
+    }
+}
+
+impl fmt::Debug for WireObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireObject").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+impl Resource for WireObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ObjectList, WatchEvent};
+
+    use super::*;
+    use crate::source::strip;
+
+    const SECRET: &str = r#"{"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "n", "resourceVersion": "7"}, "data": {"a": "hunter2"}}"#;
+
+    #[test]
+    fn lists_and_events_hold_objects_of_any_kind() {
+        let list = format!(r#"{{"kind": "SecretList", "metadata": {{"resourceVersion": "9"}}, "items": [{SECRET}]}}"#);
+        let list: ObjectList<WireObject> = serde_json::from_str(&list).expect("a list");
+        let event = format!(r#"{{"type": "MODIFIED", "object": {SECRET}}}"#);
+        let event: WatchEvent<WireObject> = serde_json::from_str(&event).expect("an event");
+        let WatchEvent::Modified(changed) = event else { panic!("{event:?}") };
+        for object in list.items.iter().chain([&changed]) {
+            assert_eq!(object.text, SECRET);
+            let ObjectMeta { name, namespace, resource_version, .. } = object.meta();
+            let expect = [Some("s"), Some("n"), Some("7")];
+            assert_eq!([name, namespace, resource_version].map(Option::as_deref), expect);
+            assert!(!format!("{object:?}").contains("hunter2"), "{object:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_of_another_form_is_named_and_values_of_secrets_are_not() {
+        let service =
+            tower::service_fn(async |_| Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
+        let client = Client::new(service, "default");
+        let object = |text: &str| serde_json::from_str::<WireObject>(text).expect("an object");
+        let secrets = Source::of(&client, Some("n"), strip::secret);
+        assert!(secrets.decode(&object(SECRET)).is_err(), "`a` is no base64");
+        let error =
+            secrets.decode(&object(&SECRET.replace(r#"{"a": "hunter2"}"#, r#""hunter2""#))).expect_err("a text");
+        assert_eq!(error, "`n/s` cannot be read: a field of another type");
+        let nodes = Source::of(&client, None, strip::node);
+        let error =
+            nodes.decode(&object(r#"{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": 7}"#));
+        let error = error.expect_err("a number");
+        assert!(error.starts_with("`a` cannot be read: invalid type: integer `7`"), "{error}");
+    }
+
+    #[test]
+    fn objects_without_metadata_have_no_version() {
+        for text in ["{}", r#"{"metadata": null}"#, r#"{"metadata": {}}"#] {
+            let object: WireObject = serde_json::from_str(text).expect("an object");
+            assert_eq!(object.meta(), &ObjectMeta::default(), "{text}");
+        }
+        for wrong in ["7", r#"{"metadata": {"resourceVersion": 7}}"#] {
+            assert!(serde_json::from_str::<WireObject>(wrong).is_err(), "{wrong}");
+        }
+    }
+}
