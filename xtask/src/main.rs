@@ -3,9 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
-use std::panic::resume_unwind;
 use std::process::{self, ExitCode};
-use std::thread;
 
 use clap::{Parser, Subcommand};
 use xtask::test_lanes;
@@ -99,8 +97,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Check(_) | Command::Docs(_) | Command::Fuzz(_) => become_tool("xtask-check"),
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(_) => become_tool("xtask-demo"),
-        Command::Image(_) => become_builder("xtask-image"),
-        Command::Release(_) => become_builder("xtask-release"),
+        Command::Image(_) => become_tool("xtask-image"),
+        Command::Release(_) => become_tool("xtask-release"),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::IngressConformance(_) => become_tool("xtask-conformance"),
         // Its help does not wait for an optimised build.
@@ -130,20 +128,6 @@ fn help_last(mut words: Vec<OsString>) -> Vec<OsString> {
 /// exit code is that of this process, and signals reach it.
 fn become_tool(package: &str) -> anyhow::Result<()> {
     become_program(build::tool(package)?)
-}
-
-/// Like [`become_tool`], for a program that embeds the kernel programs. They are built beside it, because neither build
-/// keeps two CPUs busy.
-fn become_builder(package: &str) -> anyhow::Result<()> {
-    if asks_for_help() {
-        return become_tool(package);
-    }
-    let tool = thread::scope(|scope| {
-        let kernel_programs = scope.spawn(build::kernel_programs);
-        let tool = build::tool(package);
-        kernel_programs.join().unwrap_or_else(|panic| resume_unwind(panic)).and(tool)
-    })?;
-    become_program(tool)
 }
 
 /// Gives this process to the program of `command`, with the same command line.

@@ -34,10 +34,6 @@ pub(super) const PLUGIN: Program = ("ingress-cli", "kubectl-xdp_ingress");
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
-/// Makes optimisation across crates take smaller functions alone, of 30 instructions in place of 100. It is for builds
-/// without a training run: saves some 25 s, and costs requests 1 to 2 % more instructions (CONTRIBUTING.md).
-const INLINE_LESS: &str = "-Cllvm-args=-import-instr-limit=30";
-
 /// Builds `programs`, some of [`PROGRAMS`], and returns their directory.
 ///
 /// # Errors
@@ -45,7 +41,7 @@ const INLINE_LESS: &str = "-Cllvm-args=-import-instr-limit=30";
 pub(super) fn build(profile: Profile, programs: &[Program]) -> Result<PathBuf> {
     match profile {
         Profile::Dev => development(programs),
-        Profile::Release => statically(programs, &workspace::target_dir(), &[INLINE_LESS.to_owned()]),
+        Profile::Release => statically(programs, &workspace::target_dir(), &[]),
         Profile::Guided => build::guided(XDP_INGRESS, |place, flags| statically(programs, place, flags)),
     }
 }
@@ -85,7 +81,7 @@ pub(super) fn plugin(profile: Profile, platform: Platform) -> Result<PathBuf> {
         }
         // A training run would teach it nothing: it waits for servers.
         (Profile::Release | Profile::Guided, true) => {
-            statically(&[PLUGIN], &workspace::target_dir(), &[INLINE_LESS.to_owned()])?
+            compile(&[PLUGIN], &target(&Compiler::active()?), &workspace::target_dir(), &[], &[])?
         }
         (Profile::Release | Profile::Guided, false) => cross_compile(&[PLUGIN], platform)?,
     };
@@ -99,7 +95,7 @@ fn cross_compile(programs: &[Program], platform: Platform) -> Result<PathBuf> {
     let lower = target.replace('-', "_");
     let upper = lower.to_uppercase();
     let variables = [(format!("CARGO_TARGET_{upper}_LINKER"), tools.clone()), (format!("CC_{lower}"), tools)];
-    compile(programs, &target, &workspace::target_dir(), &[INLINE_LESS.to_owned()], &variables)
+    compile(programs, &target, &workspace::target_dir(), &[], &variables)
 }
 
 fn compile(
