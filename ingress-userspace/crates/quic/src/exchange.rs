@@ -374,8 +374,8 @@ impl State {
         }
     }
 
-    /// Ends a request whose response is complete. Its client sends on until the service drops the body. Few requests
-    /// need the time, so `now` reads the clock for these.
+    /// Ends a request whose response is complete. Its client sends on until the service drops the body. `now` reads
+    /// the clock, which few requests need.
     pub(crate) fn finish(&mut self, id: StreamId, now: impl Fn() -> Instant) {
         match self.requests.get_mut(&id) {
             Some(exchange) if matches!(exchange.receiving, Receiving::Body(_)) => {

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::walls::rust_files;
 use xtask_tools::{process, progress, workspace};
 
 /// Environments in which the Vagrantfile must be valid: by itself, and as `deploy/vagrant/offline.sh` uses it.
@@ -23,7 +24,8 @@ pub(super) fn run() -> Result<()> {
     }
     let dockerfile =
         fs::read_to_string(workspace::root().join("deploy/Dockerfile")).context("cannot read the Dockerfile")?;
-    dockerfile_copies_what_exists(&dockerfile, workspace::root())?;
+    let copied = dockerfile_copies_what_exists(&dockerfile, workspace::root())?;
+    dockerfile_copies_what_is_included(&copied, workspace::root())?;
     vagrantfile()
 }
 
@@ -66,10 +68,11 @@ fn vagrantfile() -> Result<()> {
 }
 
 /// Checks that each source of a `COPY` from the work tree exists, and that each `COPY --from` names an earlier stage.
-fn dockerfile_copies_what_exists(text: &str, root: &Path) -> Result<()> {
+/// Returns the sources.
+fn dockerfile_copies_what_exists(text: &str, root: &Path) -> Result<Vec<PathBuf>> {
     let joined = text.replace("\\\n", " ");
     let mut stages = Vec::new();
-    let mut copies = 0;
+    let mut copied = Vec::new();
     for line in joined.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -77,20 +80,51 @@ fn dockerfile_copies_what_exists(text: &str, root: &Path) -> Result<()> {
             ["COPY", arguments @ ..] => {
                 let (flags, paths): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| word.starts_with("--"));
                 let Some((_, sources)) = paths.split_last() else { bail!("`{line}` copies nothing") };
-                copies += 1;
                 if let Some(from) = flags.iter().find_map(|flag| flag.strip_prefix("--from=")) {
                     ensure!(stages.contains(&from), "`{line}` copies from a stage that is not there");
                     continue;
                 }
                 for source in sources {
-                    ensure!(root.join(source).exists(), "`{line}` copies `{source}`, which does not exist");
+                    let path = root.join(source);
+                    ensure!(path.exists(), "`{line}` copies `{source}`, which does not exist");
+                    copied.push(path);
                 }
             }
             _ => {}
         }
     }
-    ensure!(copies > 0, "the Dockerfile copies nothing");
+    ensure!(!copied.is_empty(), "the Dockerfile copies nothing");
+    Ok(copied)
+}
+
+/// Checks that the sources of the product include no file that is not copied.
+fn dockerfile_copies_what_is_included(copied: &[PathBuf], root: &Path) -> Result<()> {
+    for file in rust_files(&root.join("ingress-userspace"))? {
+        let is_test = file
+            .components()
+            .any(|part| matches!(part.as_os_str().to_str(), Some("benches" | "fuzz" | "tests" | "tests.rs")));
+        let text = if is_test { String::new() } else { fs::read_to_string(&file)? };
+        for included in included(&text) {
+            let path = file.parent().context("a file without a directory")?.join(included);
+            let path = path.canonicalize().with_context(|| format!("`{}` includes `{included}`", file.display()))?;
+            let is_copied = copied.iter().any(|copied| path.starts_with(copied));
+            ensure!(
+                is_copied,
+                "the Dockerfile does not copy `{}`, which `{}` includes",
+                path.display(),
+                file.display()
+            );
+        }
+    }
     Ok(())
+}
+
+/// Returns the files that a source includes before its tests.
+fn included(text: &str) -> impl Iterator<Item = &str> {
+    let product = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+    product
+        .filter_map(|line| ["include_str!(\"", "include_bytes!(\""].iter().find_map(|name| line.split_once(name)))
+        .filter_map(|(_, rest)| rest.split('"').next())
 }
 
 #[cfg(test)]
@@ -100,11 +134,29 @@ mod tests {
     #[test]
     fn copies_of_missing_files_are_found() {
         let check = |text: &str, fine: bool| {
-            assert_eq!(dockerfile_copies_what_exists(text, workspace::root()).is_ok(), fine, "{text}");
+            let copied = dockerfile_copies_what_exists(text, workspace::root());
+            assert_eq!(copied.is_ok(), fine, "{text}");
         };
         check("FROM a AS build\nCOPY Cargo.toml \\\n  xtask /src/\nCOPY --from=build /x /y", true);
         check("FROM a AS build\nCOPY Cargo.tom /src/", false);
         check("FROM a\nCOPY --from=build /x /y", false);
         check("FROM a", false);
+    }
+
+    #[test]
+    fn included_files_must_be_copied() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path().canonicalize().expect("a path");
+        let source = root.join("ingress-userspace/src");
+        fs::create_dir_all(&source).expect("a folder");
+        let text = "const A: &str = include_str!(\"../../a.txt\");\n#[cfg(test)]\nconst B: &str = include_str!(\"../../b.txt\");";
+        fs::write(source.join("lib.rs"), text).expect("a file");
+        for name in ["a.txt", "b.txt"] {
+            fs::write(root.join(name), "").expect("a file");
+        }
+        let copied = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
+        let error = dockerfile_copies_what_is_included(&copied(&["ingress-userspace"]), &root).expect_err("not copied");
+        assert!(error.to_string().contains("a.txt"), "{error:#}");
+        dockerfile_copies_what_is_included(&copied(&["ingress-userspace", "a.txt"]), &root).expect("copied");
     }
 }

@@ -347,12 +347,12 @@ impl Watches<'_> {
         }
     }
 
-    /// Returns the objects of the watched namespace, or of all.
+    /// Returns the source for the watched namespace; for all namespaces without one.
     fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self, convert: fn(K) -> Object) -> Source {
         Source::of(&self.client, self.namespace, convert)
     }
 
-    /// Returns the objects of the whole cluster.
+    /// Returns the source for the whole cluster.
     fn all<K: Watched>(&self, convert: fn(K) -> Object) -> Source {
         Source::of(&self.client, None, convert)
     }

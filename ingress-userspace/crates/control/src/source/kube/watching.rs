@@ -29,7 +29,6 @@ use super::{
     tracker::{TrackerEvent, Version, WatchId},
     wire_object::{Source, WireObject},
 };
-use crate::change::Object;
 
 /// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
@@ -71,10 +70,22 @@ enum Recovery {
     Page,
 }
 
+/// Reaction to an event of the watcher.
+enum Reaction {
+    Send(TrackerEvent),
+    /// The event is about an object that cannot be read. What was known of it stays.
+    Skip,
+    /// Another list is needed first.
+    ListAgain,
+}
+
 const INCOMPLETE: &str = "the list ended before it was complete";
 
 /// The longest pause, in case the backoff ever ends.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Time for which more objects that cannot be read are not logged as warnings.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// For how long a server must not know a kind before its objects count as gone. A server that is just starting, or one of
 /// several, may not know the kind yet.
@@ -170,7 +181,11 @@ pub(super) async fn watch(
                     continue;
                 }
             };
-            let Some(event) = event else { break };
+            let event = match event {
+                Reaction::Send(event) => event,
+                Reaction::Skip => continue,
+                Reaction::ListAgain => break,
+            };
             if events.send((id, event)).await.is_err() {
                 return WatchEnd::Unheard;
             }
@@ -199,6 +214,8 @@ struct WatchProgress {
     is_reported: bool,
     /// Whether the server has ever answered this watch successfully.
     has_worked: bool,
+    /// Time of the last warning about an object that cannot be read.
+    warned_at: Option<Instant>,
 }
 
 /// Returns the status of the server's response, if there was one.
@@ -216,6 +233,8 @@ fn status(error: &watcher::Error) -> Option<&Status> {
 /// every level.
 fn describe(error: &watcher::Error) -> String {
     match status(error) {
+        // kube takes an object of JSON that is no event for a status without fields.
+        Some(Status { message, code: 0, .. }) if message.is_empty() => "an event cannot be read".into(),
         Some(Status { message, code, .. }) => format!("{message} (status {code})"),
         None => {
             let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
@@ -278,21 +297,29 @@ impl WatchProgress {
             is_in_doubt: false,
             is_reported: false,
             has_worked: false,
+            warned_at: None,
         }
     }
 
-    /// Converts an event of the watcher. Returns `None` if another list is needed first, as after an object that cannot be
-    /// decoded: what is known of it is out of date.
-    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Option<TrackerEvent> {
+    /// Converts an event of the watcher. An object of a list that cannot be read begins the list again, because without it
+    /// the list would remove the object. Later, its events alone are skipped.
+    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Reaction {
         let version = |object: &WireObject| Version::of(object.meta().resource_version.as_deref());
-        Some(match event {
+        Reaction::Send(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
                 TrackerEvent::ListBegins
             }
             watcher::Event::InitApply(object) => {
                 self.is_filled = true;
-                TrackerEvent::Listed(self.decode(&object, source)?, version(&object))
+                match source.decode(&object) {
+                    Ok(listed) => TrackerEvent::Listed(listed, version(&object)),
+                    Err(error) => {
+                        self.fail(&error, "");
+                        self.is_unanswered = false;
+                        return Reaction::ListAgain;
+                    }
+                }
             }
             watcher::Event::InitDone => {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
@@ -300,7 +327,7 @@ impl WatchProgress {
                     let kind = &self.kind;
                     tracing::warn!(%kind, "the list is empty after an error; objects are removed only if a second list \
                      confirms it");
-                    return None;
+                    return Reaction::ListAgain;
                 }
                 self.has_objects = self.is_filled;
                 (self.is_listing, self.has_failed, self.is_in_doubt) = (false, false, false);
@@ -309,27 +336,32 @@ impl WatchProgress {
             }
             watcher::Event::Apply(object) => {
                 self.has_objects = true;
-                let changed = self.decode(&object, source)?;
                 self.recovered();
-                TrackerEvent::Applied(changed, version(&object))
+                match source.decode(&object) {
+                    Ok(changed) => TrackerEvent::Applied(changed, version(&object)),
+                    Err(error) => return self.skip(&error),
+                }
             }
             watcher::Event::Delete(object) => {
-                let deleted = self.decode(&object, source)?;
                 self.recovered();
-                TrackerEvent::Deleted(deleted, version(&object))
+                match source.decode(&object) {
+                    Ok(deleted) => TrackerEvent::Deleted(deleted, version(&object)),
+                    Err(error) => return self.skip(&error),
+                }
             }
         })
     }
 
-    /// Decodes an object; `None` after a failure, which is reported.
-    fn decode(&mut self, object: &WireObject, source: &Source) -> Option<Object> {
-        let decoded = source.decode(object);
-        decoded
-            .inspect_err(|error| {
-                self.fail(error, "");
-                self.is_unanswered = false;
-            })
-            .ok()
+    /// Skips an event about an object that cannot be read.
+    fn skip(&mut self, error: &str) -> Reaction {
+        let kind = &self.kind;
+        if self.warned_at.is_none_or(|at| at.elapsed() >= QUIET) {
+            self.warned_at = Some(Instant::now());
+            tracing::warn!(%kind, error, "an object cannot be read; its last readable state stays in effect");
+        } else {
+            tracing::debug!(%kind, error, "another object cannot be read");
+        }
+        Reaction::Skip
     }
 
     fn fail(&mut self, error: &str, remedy: &'static str) {
@@ -393,7 +425,7 @@ impl Recovery {
             // The watcher handles 410 as an event of a watch, not as the response to its start.
             watcher::Error::WatchStartFailed(_) if code == Some(410) => Self::Restart,
             _ if status.is_some_and(is_ahead) => Self::Restart,
-            // What an unreadable event was about is now out of date.
+            // The object of an unreadable event is out of date.
             watcher::Error::WatchFailed(kube::Error::SerdeError(_)) => Self::Restart,
             _ if is_listing => Self::Restart,
             _ => Self::Resume,

@@ -1,5 +1,7 @@
-//! An object of any kind, as the API server sent it. All watches are of this one type, and decode its text at the end:
-//! else the watcher, lists and events would be compiled again for each kind.
+//! An object of any kind, as the API server sent it. Each watch is of this one type and decodes the text last. Otherwise
+//! the watcher, lists and events would be compiled for each kind.
+//!
+//! Events must have their `type` before their `object`, as all API servers write them (`WatchEvent` of apimachinery).
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -14,7 +16,8 @@ use zeroize::Zeroize as _;
 
 use crate::change::Object;
 
-/// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped.
+/// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped;
+/// kube's copies are not.
 #[derive(Clone)]
 pub(super) struct WireObject {
     /// With name, namespace and resource version alone.
@@ -48,7 +51,7 @@ type Decode = dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync;
 // === impl Source ===
 
 impl Source {
-    /// Returns the objects of a namespace, or of all with `None`.
+    /// Returns the source for a namespace; for all namespaces with `None`.
     pub(super) fn of<K>(client: &Client, namespace: Option<&str>, convert: fn(K) -> Object) -> Self
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
@@ -68,7 +71,7 @@ impl Source {
             let ObjectMeta { name, namespace, .. } = &object.metadata;
             let name = name.as_deref().unwrap_or_default();
             // The text of an error quotes values.
-            let reason = if self.kind == "Secret" { "a field of another type".to_owned() } else { error.to_string() };
+            let reason = if self.kind == "Secret" { "a field has another form".to_owned() } else { error.to_string() };
             match namespace {
                 Some(namespace) => format!("`{namespace}/{name}` cannot be read: {reason}"),
                 None => format!("`{name}` cannot be read: {reason}"),
@@ -163,10 +166,10 @@ mod tests {
         let client = Client::new(service, "default");
         let object = |text: &str| serde_json::from_str::<WireObject>(text).expect("an object");
         let secrets = Source::of(&client, Some("n"), strip::secret);
-        assert!(secrets.decode(&object(SECRET)).is_err(), "`a` is no base64");
-        let error =
-            secrets.decode(&object(&SECRET.replace(r#"{"a": "hunter2"}"#, r#""hunter2""#))).expect_err("a text");
-        assert_eq!(error, "`n/s` cannot be read: a field of another type");
+        for text in [SECRET.to_owned(), SECRET.replace(r#"{"a": "hunter2"}"#, r#""hunter2""#)] {
+            let error = secrets.decode(&object(&text)).expect_err("no base64, or no map");
+            assert_eq!(error, "`n/s` cannot be read: a field has another form");
+        }
         let nodes = Source::of(&client, None, strip::node);
         let error =
             nodes.decode(&object(r#"{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": 7}"#));

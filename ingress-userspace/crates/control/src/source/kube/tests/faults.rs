@@ -115,6 +115,20 @@ async fn a_broken_list_is_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_about_objects_that_cannot_be_read_are_skipped() {
+    let unlike = || object("Ingress", "a", r#","spec":7"#);
+    for skipped in
+        [event("MODIFIED", &unlike()), event("DELETED", &unlike()), "{\"type\":\"ADDED\",\"object\":7}\n".into()]
+    {
+        let act = |server: &Server| {
+            let later = event("DELETED", &object("Ingress", "b", ""));
+            server.answer("watch ingresses", 200, skipped.clone() + &later);
+        };
+        check_after_the_first_list(act, &["-Ingress n/b"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn bookmarks_count_as_contact_but_not_as_changes() {
     let server = server();
     server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
