@@ -215,19 +215,19 @@ const NO_SETTINGS: &str = "its settings have their defaults, and what the Gatewa
 impl Watches<'_> {
     fn start(&mut self, tracker: &mut Tracker, default_backend: Option<&ObjectName>) {
         let whole = || WatchSelection { lost: NOTHING_NEW, ..WatchSelection::default() };
-        self.watch(tracker.open(Need::Required), self.namespaced(strip::ingress), whole());
-        self.watch(tracker.open(Need::Required), self.all(strip::ingress_class), whole());
-        self.watch(tracker.open(Need::Required), self.namespaced(strip::service), whole());
-        self.watch(tracker.open(Need::Required), self.namespaced(strip::endpoint_slice), whole());
+        self.watch(tracker.open(Need::Required), self.namespaced(Kind::Ingress, strip::ingress), whole());
+        self.watch(tracker.open(Need::Required), self.all(Kind::IngressClass, strip::ingress_class), whole());
+        self.watch(tracker.open(Need::Required), self.namespaced(Kind::Service, strip::service), whole());
+        self.watch(tracker.open(Need::Required), self.namespaced(Kind::EndpointSlice, strip::endpoint_slice), whole());
         let nodes = WatchSelection { lost: NO_NODES, ..WatchSelection::default() };
-        self.watch(tracker.open(Need::Optional), self.all(strip::node), nodes);
+        self.watch(tracker.open(Need::Optional), self.all(Kind::Node, strip::node), nodes);
         let fields = self.namespace.map(|namespace| format!("metadata.name={namespace}"));
         let (labels, lost, need) = match self.selector {
             Some(selector) => (Some(selector.to_owned()), NOTHING_NEW, Need::Required),
             None => (None, NO_NAMESPACES, Need::Optional),
         };
         let namespaces = WatchSelection { fields, labels, lost, ..WatchSelection::default() };
-        self.watch(tracker.open(need), self.all(strip::namespace), namespaces);
+        self.watch(tracker.open(need), self.all(Kind::Namespace, strip::namespace), namespaces);
         if self.namespace.is_none() {
             // With one namespace, no Service of another is known, so grants have no effect.
             self.watch_grants(tracker.open(Need::Optional));
@@ -242,8 +242,8 @@ impl Watches<'_> {
     }
 
     fn watch_grants(&mut self, id: WatchId) {
-        let newer = self.all(strip::reference_grant::<false>);
-        let older = self.all(strip::reference_grant::<true>);
+        let newer = self.all(Kind::ReferenceGrant, strip::reference_grant::<false>);
+        let older = self.all(Kind::ReferenceGrant, strip::reference_grant::<true>);
         let selection = WatchSelection { lost: NO_GRANTS, ..WatchSelection::default() };
         self.tasks.spawn(vital(watching::watch_if_known(id, newer, Some(older), selection, self.events.clone())));
     }
@@ -251,28 +251,28 @@ impl Watches<'_> {
     /// Watches GatewayClasses, and the other kinds of the Gateway API once one of the classes is of this controller.
     fn watch_gateway_api(&mut self, tracker: &mut Tracker) {
         let gate = Gate::new(tracker.open(Need::Answered));
-        let classes = self.all(strip::gateway_api::<GatewayClass>);
+        let classes = self.all(Kind::GatewayClass, strip::gateway_api::<GatewayClass>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
         let watch = watching::watch_if_known(gate.classes, classes, None, selection, self.events.clone());
         self.tasks.spawn(vital(watch));
-        self.watch_behind::<Gateway>(&gate, tracker);
-        self.watch_behind::<ListenerSet>(&gate, tracker);
-        self.watch_behind::<HttpRoute>(&gate, tracker);
-        self.watch_behind::<GrpcRoute>(&gate, tracker);
-        self.watch_behind::<TlsRoute>(&gate, tracker);
-        self.watch_behind::<TcpRoute>(&gate, tracker);
-        self.watch_behind::<UdpRoute>(&gate, tracker);
-        self.watch_behind::<BackendTlsPolicy>(&gate, tracker);
+        self.watch_behind::<Gateway>(Kind::Gateway, &gate, tracker);
+        self.watch_behind::<ListenerSet>(Kind::ListenerSet, &gate, tracker);
+        self.watch_behind::<HttpRoute>(Kind::HttpRoute, &gate, tracker);
+        self.watch_behind::<GrpcRoute>(Kind::GrpcRoute, &gate, tracker);
+        self.watch_behind::<TlsRoute>(Kind::TlsRoute, &gate, tracker);
+        self.watch_behind::<TcpRoute>(Kind::TcpRoute, &gate, tracker);
+        self.watch_behind::<UdpRoute>(Kind::UdpRoute, &gate, tracker);
+        self.watch_behind::<BackendTlsPolicy>(Kind::BackendTlsPolicy, &gate, tracker);
         self.gate = Some(gate);
     }
 
-    fn watch_behind<K>(&mut self, gate: &Gate, tracker: &mut Tracker)
+    fn watch_behind<K>(&mut self, kind: Kind, gate: &Gate, tracker: &mut Tracker)
     where
         K: StoredKind,
         K::Sent: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let id = tracker.open(Need::Answered);
-        let source = self.namespaced(strip::gateway_api::<K>);
+        let source = self.namespaced(kind, strip::gateway_api::<K>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
         let watch = watching::watch_if_known(id, source, None, selection, self.events.clone());
         self.tasks.spawn(vital(gate::behind(gate.subscribe(), id, self.events.clone(), watch)));
@@ -295,7 +295,7 @@ impl Watches<'_> {
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        let services = Source::of(&self.client, Some(namespace), strip::service);
+        let services = Source::of(&self.client, Some(namespace), Kind::Service, strip::service);
         self.watch(tracker.open(Need::Optional), services, by_name);
         let by_label = WatchSelection {
             fields: None,
@@ -303,7 +303,7 @@ impl Watches<'_> {
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        let slices = Source::of(&self.client, Some(namespace), strip::endpoint_slice);
+        let slices = Source::of(&self.client, Some(namespace), Kind::EndpointSlice, strip::endpoint_slice);
         self.watch(tracker.open(Need::Optional), slices, by_label);
     }
 
@@ -322,9 +322,9 @@ impl Watches<'_> {
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (&self.client, Some(&*name.namespace));
             let (source, lost) = if *kind == Kind::ConfigMap {
-                (Source::of(client, namespace, strip::config_map), NO_SETTINGS)
+                (Source::of(client, namespace, *kind, strip::config_map), NO_SETTINGS)
             } else {
-                (Source::of(client, namespace, strip::secret), NO_CERTIFICATE)
+                (Source::of(client, namespace, *kind, strip::secret), NO_CERTIFICATE)
             };
             let task = self.watch(id, source, WatchSelection { fields, lost, ..WatchSelection::default() });
             self.by_name.insert(object, (id, task));
@@ -348,13 +348,17 @@ impl Watches<'_> {
     }
 
     /// Returns the source for the watched namespace; for all namespaces without one.
-    fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self, convert: fn(K) -> Object) -> Source {
-        Source::of(&self.client, self.namespace, convert)
+    fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(
+        &self,
+        kind: Kind,
+        convert: fn(K) -> Object,
+    ) -> Source {
+        Source::of(&self.client, self.namespace, kind, convert)
     }
 
     /// Returns the source for the whole cluster.
-    fn all<K: Watched>(&self, convert: fn(K) -> Object) -> Source {
-        Source::of(&self.client, None, convert)
+    fn all<K: Watched>(&self, kind: Kind, convert: fn(K) -> Object) -> Source {
+        Source::of(&self.client, None, kind, convert)
     }
 
     fn watch(&mut self, id: WatchId, source: Source, selection: WatchSelection) -> AbortHandle {

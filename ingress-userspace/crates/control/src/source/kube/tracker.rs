@@ -33,7 +33,9 @@ pub(super) enum TrackerEvent {
     /// The list is complete; objects that it did not hold are gone.
     ListEnds,
     Applied(Object, Version),
-    Deleted(Object, Version),
+    /// An object, of a list or changed, that cannot be read. What was known of it stays.
+    Unreadable(ObjectId, Version),
+    Deleted(ObjectId, Version),
     /// The server refuses this watch, so there is no list to wait for.
     Refused,
 }
@@ -421,8 +423,14 @@ impl TrackedWatch {
                 self.newest = self.newest.max(version);
                 self.apply(object, version)
             }
-            TrackerEvent::Deleted(object, version) => {
-                let id = object.id();
+            TrackerEvent::Unreadable(id, version) => {
+                match &mut self.listing {
+                    Some(listing) => drop(listing.insert(id, version)),
+                    None => self.newest = self.newest.max(version),
+                }
+                Vec::new()
+            }
+            TrackerEvent::Deleted(id, version) => {
                 // Some servers send the version of the last change of the object, not that of its deletion.
                 let is_old = |known: &Version| version != *known && version.is_no_newer_than(*known);
                 if self.known.get(&id).is_some_and(is_old) {

@@ -4,6 +4,8 @@
 //! error was about. If a list is empty after an error, and there were objects before, it is believed only when a second
 //! list is empty, too. (A server that lost its store sends empty lists until the store is restored.)
 //!
+//! An object that cannot be read stops no other. What was known of it stays until it can be read again or is deleted.
+//!
 //! Pauses after error responses grow from 0.8 s to 30 s. Each is prolonged by a random part of up to its own length, so
 //! that neither the watches of one process nor those of many nodes come back together. They begin anew once a watch
 //! works again. A server that does not answer at all is tried every 0.8 to 1.6 s. Longer pauses would not relieve it,
@@ -13,7 +15,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube::{
-    Resource as _,
     core::Status,
     runtime::{
         utils::Backoff,
@@ -29,6 +30,7 @@ use super::{
     tracker::{TrackerEvent, Version, WatchId},
     wire_object::{Source, WireObject},
 };
+use crate::change::{Object, ObjectName};
 
 /// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
@@ -70,15 +72,6 @@ enum Recovery {
     Page,
 }
 
-/// Reaction to an event of the watcher.
-enum Reaction {
-    Send(TrackerEvent),
-    /// The event is about an object that cannot be read. What was known of it stays.
-    Skip,
-    /// Another list is needed first.
-    ListAgain,
-}
-
 const INCOMPLETE: &str = "the list ended before it was complete";
 
 /// The longest pause, in case the backoff ever ends.
@@ -118,7 +111,7 @@ pub(super) async fn watch_if_known(
         }
         if unknown_since.is_none() {
             tracing::info!(
-                kind = newer.kind,
+                kind = %newer.kind.as_str(),
                 "the API server does not know this kind; it is asked again, at least each minute"
             );
         }
@@ -141,7 +134,7 @@ pub(super) async fn watch(
     selection: WatchSelection,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) -> WatchEnd {
-    let mut progress = WatchProgress::new(source.kind.clone(), selection);
+    let mut progress = WatchProgress::new(source.kind.as_str(), selection);
     let mut listing = Listing::Streamed;
     'lists: loop {
         let mut stream = watcher(source.api.clone(), listing.config(&progress.selection)).boxed();
@@ -181,11 +174,7 @@ pub(super) async fn watch(
                     continue;
                 }
             };
-            let event = match event {
-                Reaction::Send(event) => event,
-                Reaction::Skip => continue,
-                Reaction::ListAgain => break,
-            };
+            let Some(event) = event else { break };
             if events.send((id, event)).await.is_err() {
                 return WatchEnd::Unheard;
             }
@@ -196,7 +185,7 @@ pub(super) async fn watch(
 
 /// State of a watch.
 struct WatchProgress {
-    kind: String,
+    kind: &'static str,
     selection: WatchSelection,
     pauses: DefaultBackoff,
     is_listing: bool,
@@ -284,7 +273,7 @@ fn is_ahead(status: &Status) -> bool {
 // === impl WatchProgress ===
 
 impl WatchProgress {
-    fn new(kind: String, selection: WatchSelection) -> Self {
+    fn new(kind: &'static str, selection: WatchSelection) -> Self {
         Self {
             kind,
             selection,
@@ -301,25 +290,16 @@ impl WatchProgress {
         }
     }
 
-    /// Converts an event of the watcher. An object of a list that cannot be read begins the list again, because without it
-    /// the list would remove the object. Later, its events alone are skipped.
-    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Reaction {
-        let version = |object: &WireObject| Version::of(object.meta().resource_version.as_deref());
-        Reaction::Send(match event {
+    /// Converts an event of the watcher. Returns `None` if another list is needed first.
+    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Option<TrackerEvent> {
+        Some(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
                 TrackerEvent::ListBegins
             }
             watcher::Event::InitApply(object) => {
                 self.is_filled = true;
-                match source.decode(&object) {
-                    Ok(listed) => TrackerEvent::Listed(listed, version(&object)),
-                    Err(error) => {
-                        self.fail(&error, "");
-                        self.is_unanswered = false;
-                        return Reaction::ListAgain;
-                    }
-                }
+                self.read(&object, source, TrackerEvent::Listed)
             }
             watcher::Event::InitDone => {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
@@ -327,7 +307,7 @@ impl WatchProgress {
                     let kind = &self.kind;
                     tracing::warn!(%kind, "the list is empty after an error; objects are removed only if a second list \
                      confirms it");
-                    return Reaction::ListAgain;
+                    return None;
                 }
                 self.has_objects = self.is_filled;
                 (self.is_listing, self.has_failed, self.is_in_doubt) = (false, false, false);
@@ -337,31 +317,41 @@ impl WatchProgress {
             watcher::Event::Apply(object) => {
                 self.has_objects = true;
                 self.recovered();
-                match source.decode(&object) {
-                    Ok(changed) => TrackerEvent::Applied(changed, version(&object)),
-                    Err(error) => return self.skip(&error),
-                }
+                self.read(&object, source, TrackerEvent::Applied)
             }
             watcher::Event::Delete(object) => {
                 self.recovered();
-                match source.decode(&object) {
-                    Ok(deleted) => TrackerEvent::Deleted(deleted, version(&object)),
-                    Err(error) => return self.skip(&error),
-                }
+                TrackerEvent::Deleted(source.id(&object), object.version())
             }
         })
     }
 
-    /// Skips an event about an object that cannot be read.
-    fn skip(&mut self, error: &str) -> Reaction {
+    /// Decodes the object of an event. One that cannot be decoded is reported, and stops no other.
+    fn read(
+        &mut self,
+        object: &WireObject,
+        source: &Source,
+        event: fn(Object, Version) -> TrackerEvent,
+    ) -> TrackerEvent {
+        match source.decode(object) {
+            Ok(read) => event(read, object.version()),
+            Err(error) => {
+                let id = source.id(object);
+                self.report_unreadable(&id.name, &error);
+                TrackerEvent::Unreadable(id, object.version())
+            }
+        }
+    }
+
+    fn report_unreadable(&mut self, name: &ObjectName, error: &str) {
         let kind = &self.kind;
         if self.warned_at.is_none_or(|at| at.elapsed() >= QUIET) {
             self.warned_at = Some(Instant::now());
-            tracing::warn!(%kind, error, "an object cannot be read; its last readable state stays in effect");
+            tracing::warn!(%kind, %name, error, "an object cannot be read, so its last readable state stays in effect, if there was one; \
+                 compare its fields with `kubectl explain`");
         } else {
-            tracing::debug!(%kind, error, "another object cannot be read");
+            tracing::debug!(%kind, %name, error, "another object cannot be read");
         }
-        Reaction::Skip
     }
 
     fn fail(&mut self, error: &str, remedy: &'static str) {

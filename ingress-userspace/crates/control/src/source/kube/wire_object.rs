@@ -3,18 +3,19 @@
 //!
 //! Events must have their `type` before their `object`, as all API servers write them (`WatchEvent` of apimachinery).
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource,
     core::{ApiResource, DynamicResourceScope},
 };
-use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::value::RawValue;
 use zeroize::Zeroize as _;
 
-use crate::change::Object;
+use super::{Watched, tracker::Version};
+use crate::change::{Kind, Object, ObjectId, ObjectName};
 
 /// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped;
 /// kube's copies are not.
@@ -42,8 +43,8 @@ struct HeadMeta {
 /// A kind to watch: its objects in the API, and their conversion into this program's own type.
 pub(super) struct Source {
     pub(super) api: Api<WireObject>,
-    pub(super) kind: String,
-    decode: Arc<Decode>,
+    pub(super) kind: Kind,
+    decode: Box<Decode>,
 }
 
 type Decode = dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync;
@@ -52,35 +53,43 @@ type Decode = dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync;
 
 impl Source {
     /// Returns the source for a namespace; for all namespaces with `None`.
-    pub(super) fn of<K>(client: &Client, namespace: Option<&str>, convert: fn(K) -> Object) -> Self
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
-    {
+    pub(super) fn of<K: Watched>(
+        client: &Client,
+        namespace: Option<&str>,
+        kind: Kind,
+        convert: fn(K) -> Object,
+    ) -> Self {
         let resource = ApiResource::erase::<K>(&());
+        debug_assert_eq!(kind.as_str(), resource.kind, "the kind is that of the objects");
         let api = match namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        Self { api, kind: resource.kind, decode: Arc::new(move |text| serde_json::from_str(text).map(convert)) }
+        Self { api, kind, decode: Box::new(move |text| serde_json::from_str(text).map(convert)) }
     }
 
     /// # Errors
-    /// If the object is not of this kind. The error names it, and shows no value of a Secret.
+    /// If the object has not the form of this kind. The error shows no value of a Secret.
     pub(super) fn decode(&self, object: &WireObject) -> Result<Object, String> {
-        (self.decode)(&object.text).map_err(|error| {
-            let ObjectMeta { name, namespace, .. } = &object.metadata;
-            let name = name.as_deref().unwrap_or_default();
-            // The text of an error quotes values.
-            let reason = if self.kind == "Secret" { "a field has another form".to_owned() } else { error.to_string() };
-            match namespace {
-                Some(namespace) => format!("`{namespace}/{name}` cannot be read: {reason}"),
-                None => format!("`{name}` cannot be read: {reason}"),
-            }
+        (self.decode)(&object.text).map_err(|error| match self.kind {
+            // The text of the error quotes values.
+            Kind::Secret => "a field has another form".to_owned(),
+            _ => error.to_string(),
         })
+    }
+
+    pub(super) fn id(&self, object: &WireObject) -> ObjectId {
+        ObjectId { kind: self.kind, name: ObjectName::of(&object.metadata) }
     }
 }
 
 // === impl WireObject ===
+
+impl WireObject {
+    pub(super) fn version(&self) -> Version {
+        Version::of(self.metadata.resource_version.as_deref())
+    }
+}
 
 impl<'de> Deserialize<'de> for WireObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -160,21 +169,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_of_another_form_is_named_and_values_of_secrets_are_not() {
+    async fn errors_show_no_values_of_secrets() {
         let service =
             tower::service_fn(async |_| Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = Client::new(service, "default");
         let object = |text: &str| serde_json::from_str::<WireObject>(text).expect("an object");
-        let secrets = Source::of(&client, Some("n"), strip::secret);
+        let secrets = Source::of(&client, Some("n"), Kind::Secret, strip::secret);
         for text in [SECRET.to_owned(), SECRET.replace(r#"{"a": "hunter2"}"#, r#""hunter2""#)] {
             let error = secrets.decode(&object(&text)).expect_err("no base64, or no map");
-            assert_eq!(error, "`n/s` cannot be read: a field has another form");
+            assert_eq!(error, "a field has another form");
         }
-        let nodes = Source::of(&client, None, strip::node);
-        let error =
-            nodes.decode(&object(r#"{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": 7}"#));
+        let nodes = Source::of(&client, None, Kind::Node, strip::node);
+        let error = nodes.decode(&object(r#"{"kind": "Node", "apiVersion": "v1", "metadata": {}, "spec": 7}"#));
         let error = error.expect_err("a number");
-        assert!(error.starts_with("`a` cannot be read: invalid type: integer `7`"), "{error}");
+        assert!(error.starts_with("invalid type: integer `7`"), "{error}");
     }
 
     #[test]

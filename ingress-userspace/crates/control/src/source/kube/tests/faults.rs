@@ -99,13 +99,9 @@ async fn a_server_restored_from_a_backup_is_listed_again() {
 async fn a_broken_list_is_restarted() {
     let end = bookmark("Ingress", "networking.k8s.io/v1");
     let one = || event("ADDED", &object("Ingress", "a", ""));
-    let unlike = event("ADDED", &object("Ingress", "c", r#","spec":7"#));
-    for broken in [
-        one(),
-        one() + &event("ERROR", &status(500)) + &end,
-        one() + "{\"type\":\"ADDED\",\"object\":7}\n" + &end,
-        one() + &unlike + &end,
-    ] {
+    for broken in
+        [one(), one() + &event("ERROR", &status(500)) + &end, one() + "{\"type\":\"ADDED\",\"object\":7}\n" + &end]
+    {
         let server = server();
         server.answer("stream ingresses", 200, broken);
         let both = one() + &event("ADDED", &object("Ingress", "b", "")) + &end;
@@ -115,17 +111,42 @@ async fn a_broken_list_is_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_about_objects_that_cannot_be_read_are_skipped() {
+async fn an_object_that_cannot_be_read_stops_no_other() {
+    let server = server();
+    let unlike = event("ADDED", &object("Ingress", "c", r#","spec":7"#));
+    let a = event("ADDED", &object("Ingress", "a", ""));
+    server.answer("stream ingresses", 200, unlike + &a + &bookmark("Ingress", "networking.k8s.io/v1"));
+    check_batches(&server, &[&["+Ingress n/a"]], async |_| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_can_no_longer_be_read_stays_until_it_is_deleted() {
     let unlike = || object("Ingress", "a", r#","spec":7"#);
-    for skipped in
-        [event("MODIFIED", &unlike()), event("DELETED", &unlike()), "{\"type\":\"ADDED\",\"object\":7}\n".into()]
-    {
-        let act = |server: &Server| {
-            let later = event("DELETED", &object("Ingress", "b", ""));
-            server.answer("watch ingresses", 200, skipped.clone() + &later);
-        };
-        check_after_the_first_list(act, &["-Ingress n/b"]).await;
-    }
+    let listed_again = |server: &Server| {
+        server
+            .answer("watch ingresses", 200, event("ERROR", &status(410)))
+            .answer("list ingresses", 200, list("Ingress", &[unlike(), object("Ingress", "b", "")]))
+            .answer("watch ingresses", 200, event("DELETED", &object("Ingress", "b", "")));
+    };
+    check_after_the_first_list(listed_again, &["+Ingress n/b", "-Ingress n/b"]).await;
+    let changed = |server: &Server| {
+        let events = event("MODIFIED", &unlike()) + &event("DELETED", &object("Ingress", "b", ""));
+        server.answer("watch ingresses", 200, events);
+    };
+    check_after_the_first_list(changed, &["-Ingress n/b"]).await;
+    let deleted = |server: &Server| {
+        server.answer("watch ingresses", 200, event("MODIFIED", &unlike()) + &event("DELETED", &unlike()));
+    };
+    check_after_the_first_list(deleted, &["-Ingress n/a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_an_object_is_skipped_after_the_list() {
+    let act = |server: &Server| {
+        let later = event("DELETED", &object("Ingress", "b", ""));
+        server.answer("watch ingresses", 200, "{\"type\":\"ADDED\",\"object\":7}\n".to_owned() + &later);
+    };
+    check_after_the_first_list(act, &["-Ingress n/b"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,13 +218,13 @@ fn duplicate_and_stale_events_change_nothing() {
         (TrackerEvent::Applied(a(), version(12)), 1),
         (TrackerEvent::Applied(a(), version(12)), 0),
         (TrackerEvent::Applied(b(), version(11)), 0),
-        (TrackerEvent::Deleted(a(), version(10)), 0),
-        (TrackerEvent::Deleted(a(), version(13)), 1),
+        (TrackerEvent::Deleted(a().id(), version(10)), 0),
+        (TrackerEvent::Deleted(a().id(), version(13)), 1),
         // It does not rise again.
         (TrackerEvent::Applied(a(), version(12)), 0),
         (TrackerEvent::Applied(a(), version(14)), 1),
         // Some servers report the deletion of an object with its last version.
-        (TrackerEvent::Deleted(a(), version(14)), 1),
+        (TrackerEvent::Deleted(a().id(), version(14)), 1),
         (TrackerEvent::Applied(b(), Version::of(Some("opaque"))), 1),
     ] {
         let received = tracker.on(id, event.clone()).len();
