@@ -1,8 +1,8 @@
 //! The process of xdp-ingress on a node: its command line, `run`, which puts control, proxy and datapath together, and
 //! the commands that read the pins or the process of a node.
 //!
-//! It is a crate of its own so that releases can compile it for size: it takes no part in a request (`[profile.release.package]` of
-//! the workspace). The program of `ingress-userspace` is [`main`] and an allocator.
+//! It takes no part in a request. So it is a crate of its own, which releases compile for size (`[profile.release.package]`
+//! of the workspace). The program of `ingress-userspace` is [`main`] and an allocator.
 #![forbid(unsafe_code)]
 
 mod commands;

@@ -208,7 +208,7 @@ impl State {
         if self.unacknowledged > 0 && self.requests.is_empty() {
             let sent = self.quic.stats().frame_tx.stream;
             if std::mem::replace(&mut self.sent, sent) != sent {
-                self.note_idle(now);
+                self.note_idle(|| now);
             }
         }
     }
@@ -331,7 +331,7 @@ impl State {
             StreamEvent::Finished { .. } => {
                 self.unacknowledged = self.unacknowledged.saturating_sub(1);
                 self.finished += 1;
-                self.note_idle(now);
+                self.note_idle(|| now);
             }
             StreamEvent::Available { .. } => {}
         }

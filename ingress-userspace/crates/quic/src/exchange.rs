@@ -335,7 +335,7 @@ impl State {
         if self.quic.send_stream(id).reset(wire(Code::RequestCancelled)).is_ok() {
             self.unacknowledged = self.unacknowledged.saturating_sub(1);
             self.finished += 1;
-            self.note_idle(now);
+            self.note_idle(|| now);
         }
     }
 
@@ -350,7 +350,7 @@ impl State {
         let is_over = self.requests.get(&id).is_some_and(|exchange| exchange.is_answered && exchange.is_read());
         if is_over {
             self.requests.remove(&id);
-            self.note_idle(now);
+            self.note_idle(|| now);
         }
         is_over
     }
@@ -395,9 +395,7 @@ impl State {
                 self.unacknowledged += 1;
             }
         }
-        if self.requests.is_empty() {
-            self.idle_since = now();
-        }
+        self.note_idle(now);
     }
 
     /// Ends a request without a complete response.
@@ -411,7 +409,7 @@ impl State {
             } else {
                 self.reset(id, code);
             }
-            self.note_idle(now);
+            self.note_idle(|| now);
         }
     }
 
@@ -421,9 +419,10 @@ impl State {
         let _ended = self.quic.send_stream(id).reset(wire(code));
     }
 
-    pub(crate) fn note_idle(&mut self, now: Instant) {
+    /// Notes the time, as `now` reads it, if no request is left.
+    pub(crate) fn note_idle(&mut self, now: impl FnOnce() -> Instant) {
         if self.requests.is_empty() {
-            self.idle_since = now;
+            self.idle_since = now();
         }
     }
 }
