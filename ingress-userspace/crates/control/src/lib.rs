@@ -40,6 +40,7 @@ pub mod status;
 pub mod translate;
 mod verdict;
 mod watch;
+mod wire_object;
 
 pub use address_pool::{AddressPool, InvalidPool};
 pub use contact::Contact;

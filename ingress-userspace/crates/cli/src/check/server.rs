@@ -19,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{ListParams, ObjectList},
+    api::{ApiResource, DynamicObject, ListParams, ObjectList},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -74,7 +74,7 @@ async fn all(
         }
     }
     // The right to list them may be missing; the rest of the report needs none of them.
-    let webhooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    let webhooks = untyped::<ValidatingWebhookConfiguration>(client, None);
     for webhook in list(&webhooks, "ValidatingWebhookConfigurations", None).await.unwrap_or_default() {
         objects.add_other(&of_kind("ValidatingWebhookConfiguration", &webhook)?);
     }
@@ -92,8 +92,8 @@ async fn all(
 /// Reads the workloads of ingress-nginx.
 async fn installation(client: &Client, deployment: Option<&ObjectName>, objects: &mut Objects) -> Result<()> {
     if let Some(name) = deployment {
-        let deployments = Api::<Deployment>::namespaced(client.clone(), &name.namespace);
-        let daemon_sets = Api::<DaemonSet>::namespaced(client.clone(), &name.namespace);
+        let deployments = untyped::<Deployment>(client, Some(&*name.namespace));
+        let daemon_sets = untyped::<DaemonSet>(client, Some(&*name.namespace));
         if let Some(found) = deployments.get_opt(&name.name).await.context("cannot read the Deployment")? {
             objects.add_other(&of_kind("Deployment", &found)?);
         } else if let Some(found) = daemon_sets.get_opt(&name.name).await.context("cannot read the DaemonSet")? {
@@ -101,10 +101,10 @@ async fn installation(client: &Client, deployment: Option<&ObjectName>, objects:
         }
         return Ok(());
     }
-    for found in list(&Api::<Deployment>::all(client.clone()), "Deployments", Some(INSTALLED)).await? {
+    for found in list(&untyped::<Deployment>(client, None), "Deployments", Some(INSTALLED)).await? {
         objects.add_other(&of_kind("Deployment", &found)?);
     }
-    for found in list(&Api::<DaemonSet>::all(client.clone()), "DaemonSets", Some(INSTALLED)).await? {
+    for found in list(&untyped::<DaemonSet>(client, None), "DaemonSets", Some(INSTALLED)).await? {
         objects.add_other(&of_kind("DaemonSet", &found)?);
     }
     Ok(())
@@ -128,6 +128,16 @@ where
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
+    }
+}
+
+/// Returns the API of a kind whose objects are read as JSON. The types of pod templates, with 150 others in them, would be
+/// compiled for nothing.
+fn untyped<K: Resource<DynamicType = ()>>(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<K>(&());
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
     }
 }
 

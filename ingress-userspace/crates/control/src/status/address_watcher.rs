@@ -1,12 +1,12 @@
 //! Watches the objects that addresses are read from: the Service to publish, or nodes and pods. Only the leader runs
 //! it. [`super::addresses`] selects the addresses.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{Stream, StreamExt, future, stream};
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{self, Node, Service};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     runtime::watcher::{self, watcher},
 };
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use super::{
     addresses::{self, Address, NodeFacts, PodFacts, Publish},
     replicas,
 };
-use crate::clock::expiry;
+use crate::{clock::expiry, wire_object::WireObject};
 
 /// Changes this close together are shown as one: a rollout touches every pod and node …
 const SETTLE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(super) async fn watch(client: &Client, options: &Options, addresses: &watch:
             future::pending().await
         }
         Publish::Service(name) => {
-            let api: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
+            let api = WireObject::api::<Service>(client, Some(&*name.namespace));
             let config = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
             let lost = "the addresses of `--publish-service` are not known";
             let mut service = WatchedObjects::default();
@@ -54,9 +54,9 @@ pub(super) async fn watch(client: &Client, options: &Options, addresses: &watch:
         }
         Publish::Nodes(which) => {
             let lost = "the addresses of nodes are not known";
-            let nodes = Api::<Node>::all(client.clone());
+            let nodes = WireObject::api::<Node>(client, None);
             let nodes = events(nodes, watcher::Config::default(), "nodes", lost, NodeFacts::of);
-            let pods = Api::<Pod>::namespaced(client.clone(), &options.namespace);
+            let pods = WireObject::api::<v1::Pod>(client, Some(&options.namespace));
             let pods = events(pods, watcher::Config::default().labels(replicas::LABEL), "pods", lost, PodFacts::of);
             let (mut known_nodes, mut known_pods) = (WatchedObjects::default(), WatchedObjects::default());
             let events = stream::select(nodes.map(Either::Node), pods.map(Either::Pod)).boxed();
@@ -93,6 +93,8 @@ pub(super) enum AddressEvent<T> {
     ListEnds,
     Applied(String, T),
     Deleted(String),
+    /// The object has another form, so what was last read of it stays.
+    Unreadable(String),
 }
 
 /// The current objects of a watch.
@@ -151,34 +153,39 @@ fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address
 
 /// Returns the events of one watch. After an error the watch starts again with a list; objects and errors are both few.
 pub(super) fn events<K, T>(
-    api: Api<K>,
+    api: Api<WireObject>,
     config: watcher::Config,
     resource: &'static str,
     lost: &'static str,
     read: fn(&K) -> T,
 ) -> impl Stream<Item = AddressEvent<T>>
 where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: DeserializeOwned + 'static,
     T: 'static,
 {
     let retry_log = RetryLog::new(Permission { verb: "list and watch", resource, lost });
     let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let read = move |object: &WireObject, event: fn(String, T) -> AddressEvent<T>| match object.decode() {
+        Ok(decoded) => event(object.name_any(), read(&decoded)),
+        Err(error) => {
+            let name = object.name_any();
+            tracing::warn!(resource, name, %error, "an object cannot be read, so what was last read of it stays in effect");
+            AddressEvent::Unreadable(name)
+        }
+    };
     let state = (begin(), retry_log, begin);
     let events = stream::unfold(state, move |(mut watch, mut retry_log, begin)| async move {
         let event = match watch.next().await? {
-            Ok(event) => {
-                let name = |object: &K| object.name_any();
-                Some(match event {
-                    watcher::Event::Init => AddressEvent::ListBegins,
-                    watcher::Event::InitApply(object) => AddressEvent::Listed(name(&object), read(&object)),
-                    watcher::Event::InitDone => {
-                        retry_log.succeeded();
-                        AddressEvent::ListEnds
-                    }
-                    watcher::Event::Apply(object) => AddressEvent::Applied(name(&object), read(&object)),
-                    watcher::Event::Delete(object) => AddressEvent::Deleted(name(&object)),
-                })
-            }
+            Ok(event) => Some(match event {
+                watcher::Event::Init => AddressEvent::ListBegins,
+                watcher::Event::InitApply(object) => read(&object, AddressEvent::Listed),
+                watcher::Event::InitDone => {
+                    retry_log.succeeded();
+                    AddressEvent::ListEnds
+                }
+                watcher::Event::Apply(object) => read(&object, AddressEvent::Applied),
+                watcher::Event::Delete(object) => AddressEvent::Deleted(object.name_any()),
+            }),
             Err(error) => {
                 sleep(retry_log.failed(&failure(error))).await;
                 watch = begin();
@@ -208,7 +215,7 @@ impl<T> Default for WatchedObjects<T> {
     }
 }
 
-impl<T> WatchedObjects<T> {
+impl<T: Clone> WatchedObjects<T> {
     /// Returns all objects, or `None` before the first complete list.
     pub(super) fn known(&self) -> Option<&BTreeMap<String, T>> {
         self.is_complete.then_some(&self.objects)
@@ -224,6 +231,11 @@ impl<T> WatchedObjects<T> {
             }
             AddressEvent::Applied(name, facts) => drop(self.objects.insert(name, facts)),
             AddressEvent::Deleted(name) => drop(self.objects.remove(&name)),
+            AddressEvent::Unreadable(name) => {
+                if let (Some(listing), Some(facts)) = (&mut self.listing, self.objects.get(&name)) {
+                    listing.insert(name, facts.clone());
+                }
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
 
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Service};
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::ObjectName;
 use ingress_model::Host;
@@ -48,6 +49,43 @@ pub(super) struct NodeFacts {
     pub(super) is_ready: bool,
     pub(super) external: Vec<Address>,
     pub(super) internal: Vec<Address>,
+}
+
+/// The fields of a pod that are read. Code for all fields of the API's `Pod`, with 150 types in it, would be a twentieth
+/// of the program.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pod {
+    #[serde(default)]
+    metadata: PodMetadata,
+    spec: Option<PodSpec>,
+    status: Option<PodStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMetadata {
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    node_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PodStatus {
+    phase: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PodCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
 }
 
 /// The fields of a pod that matter here.

@@ -1,14 +1,15 @@
 //! Finds the other replicas of this controller by the label of their pods.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::api::core::v1;
+use kube::{Client, Resource as _, api::ListParams};
 
 use super::{
     Options,
     access::{Permission, RetryLog, ask},
-    addresses::PodFacts,
+    addresses::{Pod, PodFacts},
     options::request_timeout,
 };
+use crate::wire_object::WireObject;
 
 /// The label of this controller's pods; the manifests in `deploy` set it.
 pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
@@ -18,9 +19,9 @@ pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
 pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
     let lost = "statuses stay as they are when the last replica leaves";
     let mut retry_log = RetryLog::new(Permission { verb: "list", resource: "pods", lost });
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &options.namespace);
+    let pods = WireObject::api::<v1::Pod>(client, Some(&options.namespace));
     match ask(request_timeout(options), pods.list(&ListParams::default().labels(LABEL))).await {
-        Ok(list) => list.items.iter().all(|pod| is_self(pod, options) || PodFacts::of(pod).is_leaving),
+        Ok(list) => list.items.iter().all(|pod| is_self(pod, options) || is_leaving(pod)),
         Err(failure) => {
             retry_log.failed(&failure);
             false
@@ -28,6 +29,11 @@ pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
     }
 }
 
-fn is_self(pod: &Pod, options: &Options) -> bool {
-    pod.metadata.name.as_deref() == Some(options.identity.as_str())
+fn is_self(pod: &WireObject, options: &Options) -> bool {
+    pod.meta().name.as_deref() == Some(options.identity.as_str())
+}
+
+/// Returns `false` for a pod that cannot be read: it may run.
+fn is_leaving(pod: &WireObject) -> bool {
+    pod.decode::<Pod>().is_ok_and(|pod| PodFacts::of(&pod).is_leaving)
 }

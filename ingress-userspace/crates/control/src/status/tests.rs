@@ -12,7 +12,7 @@ use crate::{
     controller_names::MANAGER,
     outcome::{Origin, Outcome, Reason},
 };
-use api_server::{Entry, Server, node, pod};
+use api_server::{Entry, Server, node, pod, unreadable_pod};
 use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Unavailable};
 
 mod api_server;
@@ -234,6 +234,7 @@ async fn only_the_last_replica_clears_addresses_on_shutdown() {
         (vec![pod("a", "one")], false, true),
         (vec![deleted(pod("a", "one")), deleted(pod("b", "one"))], false, true),
         (vec![pod("a", "one"), pod("b", "two")], false, false),
+        (vec![pod("a", "one"), unreadable_pod("b")], false, false),
         (vec![pod("a", "one")], true, false),
     ] {
         let server = Server::new();
@@ -328,6 +329,22 @@ async fn a_removed_node_is_no_longer_shown() {
     let (_a, _) = replica(&server, "a", served("x", &[]));
     let patches = server.until("patch status", 2).await;
     assert_eq!([shown(&patches[0]), shown(&patches[1])], [vec!["192.0.2.1", "192.0.2.2"], vec!["192.0.2.1"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_pod_keeps_its_address_and_stops_no_other() {
+    let server = Server::new();
+    server.state(|state| {
+        state.pods.extend([unreadable_pod("b"), pod("c", "two")]);
+        state.nodes.push(node("two", "192.0.2.2"));
+        state.happens = Some(("watch pods", json!({"type": "MODIFIED", "object": unreadable_pod("c")})));
+    });
+    let (_a, _) = replica(&server, "a", served("x", &[]));
+    let patches = server.until("patch status", 1).await;
+    assert_eq!(shown(&patches[0]), ["192.0.2.1", "192.0.2.2"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(server.seen("watch pods").len() > 1, "the event has been read");
+    assert_eq!(server.seen("patch status").len(), 1);
 }
 
 #[test]

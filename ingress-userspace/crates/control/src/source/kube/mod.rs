@@ -34,7 +34,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
@@ -62,16 +61,16 @@ mod gate;
 mod gateway_names;
 mod held_changes;
 mod tracker;
+mod watched_kind;
 mod watching;
-mod wire_object;
 
 pub use client::connect;
 pub use config::KubernetesConfig;
 use gate::Gate;
 use held_changes::{FirstHold, HeldChanges};
 use tracker::{Need, Tracker, TrackerEvent, WatchId};
+use watched_kind::{Watched, WatchedKind};
 use watching::WatchSelection;
-use wire_object::Source;
 
 /// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
@@ -192,11 +191,6 @@ struct Watches<'n> {
     gate: Option<Gate>,
 }
 
-/// A kind of object that can be watched.
-trait Watched: Resource<DynamicType = ()> + DeserializeOwned + 'static {}
-
-impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watched for K {}
-
 /// The functions that are lost without the objects of a watch, for the log.
 const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
 const NO_NODES: &str = "zones of nodes are unknown, and names and endpoints of Services may lead to programs on nodes";
@@ -295,7 +289,7 @@ impl Watches<'_> {
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        let services = Source::of(&self.client, Some(namespace), Kind::Service, strip::service);
+        let services = WatchedKind::of(&self.client, Some(namespace), Kind::Service, strip::service);
         self.watch(tracker.open(Need::Optional), services, by_name);
         let by_label = WatchSelection {
             fields: None,
@@ -303,7 +297,7 @@ impl Watches<'_> {
             lost: NO_BACKEND,
             ..WatchSelection::default()
         };
-        let slices = Source::of(&self.client, Some(namespace), Kind::EndpointSlice, strip::endpoint_slice);
+        let slices = WatchedKind::of(&self.client, Some(namespace), Kind::EndpointSlice, strip::endpoint_slice);
         self.watch(tracker.open(Need::Optional), slices, by_label);
     }
 
@@ -322,9 +316,9 @@ impl Watches<'_> {
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (&self.client, Some(&*name.namespace));
             let (source, lost) = if *kind == Kind::ConfigMap {
-                (Source::of(client, namespace, *kind, strip::config_map), NO_SETTINGS)
+                (WatchedKind::of(client, namespace, *kind, strip::config_map), NO_SETTINGS)
             } else {
-                (Source::of(client, namespace, *kind, strip::secret), NO_CERTIFICATE)
+                (WatchedKind::of(client, namespace, *kind, strip::secret), NO_CERTIFICATE)
             };
             let task = self.watch(id, source, WatchSelection { fields, lost, ..WatchSelection::default() });
             self.by_name.insert(object, (id, task));
@@ -352,16 +346,16 @@ impl Watches<'_> {
         &self,
         kind: Kind,
         convert: fn(K) -> Object,
-    ) -> Source {
-        Source::of(&self.client, self.namespace, kind, convert)
+    ) -> WatchedKind {
+        WatchedKind::of(&self.client, self.namespace, kind, convert)
     }
 
     /// Returns the source for the whole cluster.
-    fn all<K: Watched>(&self, kind: Kind, convert: fn(K) -> Object) -> Source {
-        Source::of(&self.client, None, kind, convert)
+    fn all<K: Watched>(&self, kind: Kind, convert: fn(K) -> Object) -> WatchedKind {
+        WatchedKind::of(&self.client, None, kind, convert)
     }
 
-    fn watch(&mut self, id: WatchId, source: Source, selection: WatchSelection) -> AbortHandle {
+    fn watch(&mut self, id: WatchId, source: WatchedKind, selection: WatchSelection) -> AbortHandle {
         // Without this task, the served state would no longer follow the cluster.
         let events = self.events.clone();
         self.tasks.spawn(vital(async move {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube::{
+    Resource as _,
     core::Status,
     runtime::{
         utils::Backoff,
@@ -28,9 +29,12 @@ use tokio::{
 
 use super::{
     tracker::{TrackerEvent, Version, WatchId},
-    wire_object::{Source, WireObject},
+    watched_kind::WatchedKind,
 };
-use crate::change::{Object, ObjectName};
+use crate::{
+    change::{Object, ObjectName},
+    wire_object::WireObject,
+};
 
 /// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +93,8 @@ const GONE_AFTER: Duration = Duration::from_secs(60);
 /// for its objects.
 pub(super) async fn watch_if_known(
     id: WatchId,
-    newer: Source,
-    older: Option<Source>,
+    newer: WatchedKind,
+    older: Option<WatchedKind>,
     selection: WatchSelection,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) {
@@ -130,7 +134,7 @@ pub(super) async fn watch_if_known(
 /// Sends the events of the selected objects, until the receiver is dropped.
 pub(super) async fn watch(
     id: WatchId,
-    source: &Source,
+    source: &WatchedKind,
     selection: WatchSelection,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) -> WatchEnd {
@@ -208,6 +212,10 @@ struct WatchProgress {
 }
 
 /// Returns the status of the server's response, if there was one.
+fn version(object: &WireObject) -> Version {
+    Version::of(object.meta().resource_version.as_deref())
+}
+
 fn status(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -291,7 +299,7 @@ impl WatchProgress {
     }
 
     /// Converts an event of the watcher. Returns `None` if another list is needed first.
-    fn on(&mut self, event: watcher::Event<WireObject>, source: &Source) -> Option<TrackerEvent> {
+    fn on(&mut self, event: watcher::Event<WireObject>, source: &WatchedKind) -> Option<TrackerEvent> {
         Some(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
@@ -321,7 +329,7 @@ impl WatchProgress {
             }
             watcher::Event::Delete(object) => {
                 self.recovered();
-                TrackerEvent::Deleted(source.id(&object), object.version())
+                TrackerEvent::Deleted(source.id(&object), version(&object))
             }
         })
     }
@@ -330,15 +338,15 @@ impl WatchProgress {
     fn read(
         &mut self,
         object: &WireObject,
-        source: &Source,
+        source: &WatchedKind,
         event: fn(Object, Version) -> TrackerEvent,
     ) -> TrackerEvent {
         match source.decode(object) {
-            Ok(read) => event(read, object.version()),
+            Ok(read) => event(read, version(object)),
             Err(error) => {
                 let id = source.id(object);
                 self.report_unreadable(&id.name, &error);
-                TrackerEvent::Unreadable(id, object.version())
+                TrackerEvent::Unreadable(id, version(object))
             }
         }
     }

@@ -94,11 +94,18 @@ impl Server {
             Some(code) => (code, failure(code)),
         };
         let at = self.start.elapsed();
+        // Events have their type first, as those of API servers have.
+        let text = match (&answer["type"], &answer["object"]) {
+            (Value::String(kind), object @ Value::Object(_)) if request.starts_with("watch") => {
+                format!(r#"{{"type": "{kind}", "object": {object}}}"#)
+            }
+            _ => answer.to_string(),
+        };
         self.log.send_modify(|log| log.push(Entry { at, request, client, body, is_forced, code }));
         if code == 0 {
             std::future::pending::<()>().await;
         }
-        Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
+        Response::builder().status(code).body(Body::from(text.into_bytes()))
     }
 
     /// Returns the requests so far that begin with `prefix`.
@@ -239,6 +246,11 @@ pub(super) fn list(kind: &str, items: &[Value]) -> Value {
 pub(super) fn node(name: &str, address: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "resourceVersion": "2"}, "status": {
         "addresses": [{"type": "InternalIP", "address": address}], "conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+/// Returns a pod whose status is no mapping.
+pub(super) fn unreadable_pod(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "xdp-ingress"}, "status": 7})
 }
 
 pub(super) fn pod(name: &str, node: &str) -> Value {

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, runtime::watcher};
+use kube::{Client, runtime::watcher};
 use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
@@ -33,6 +33,7 @@ use crate::{
         addresses::PodFacts,
         replicas,
     },
+    wire_object::WireObject,
 };
 
 /// Most datagrams that are no answers to read in each window of [`Pace`]. While more come, answers wait, too, or are lost.
@@ -75,7 +76,7 @@ pub(in crate::status::gateway) async fn ask_nodes(
         shared.with(|inquiry| drop(inquiry.take_due(Instant::now())));
         sleep(BOUND).await;
     }
-    let api = Api::<Pod>::namespaced(client.clone(), &options.namespace);
+    let api = WireObject::api::<Pod>(client, Some(&options.namespace));
     let config = watcher::Config::default().labels(replicas::LABEL);
     let lost = "statuses of Gateways and routes do not say whether other nodes serve them";
     let mut pods = events(api, config, "pods", lost, PodFacts::of).boxed();

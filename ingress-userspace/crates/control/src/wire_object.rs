@@ -1,5 +1,5 @@
-//! An object of any kind, as the API server sent it. Each watch is of this one type and decodes the text last. Otherwise
-//! the watcher, lists and events would be compiled for each kind.
+//! An object of any kind, as the API server sent it. Watches and lists are of this one type, and its text is decoded
+//! last, to the fields that are read. Otherwise the watcher, lists and events would be compiled for each kind.
 //!
 //! Events must have their `type` before their `object`, as all API servers write them (`WatchEvent` of apimachinery).
 
@@ -10,17 +10,17 @@ use kube::{
     Api, Client, Resource,
     core::{ApiResource, DynamicResourceScope},
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::value::RawValue;
 use zeroize::Zeroize as _;
-
-use super::{Watched, tracker::Version};
-use crate::change::{Kind, Object, ObjectId, ObjectName};
 
 /// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped;
 /// kube's copies are not.
 #[derive(Clone)]
-pub(super) struct WireObject {
+pub(crate) struct WireObject {
     /// With name, namespace and resource version alone.
     metadata: ObjectMeta,
     text: String,
@@ -40,54 +40,24 @@ struct HeadMeta {
     resource_version: Option<String>,
 }
 
-/// A kind to watch: its objects in the API, and their conversion into this program's own type.
-pub(super) struct Source {
-    pub(super) api: Api<WireObject>,
-    pub(super) kind: Kind,
-    decode: Box<Decode>,
-}
-
-type Decode = dyn Fn(&str) -> serde_json::Result<Object> + Send + Sync;
-
-// === impl Source ===
-
-impl Source {
-    /// Returns the source for a namespace; for all namespaces with `None`.
-    pub(super) fn of<K: Watched>(
-        client: &Client,
-        namespace: Option<&str>,
-        kind: Kind,
-        convert: fn(K) -> Object,
-    ) -> Self {
-        let resource = ApiResource::erase::<K>(&());
-        debug_assert_eq!(kind.as_str(), resource.kind, "the kind is that of the objects");
-        let api = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        Self { api, kind, decode: Box::new(move |text| serde_json::from_str(text).map(convert)) }
-    }
-
-    /// # Errors
-    /// If the object has not the form of this kind. The error shows no value of a Secret.
-    pub(super) fn decode(&self, object: &WireObject) -> Result<Object, String> {
-        (self.decode)(&object.text).map_err(|error| match self.kind {
-            // The text of the error quotes values.
-            Kind::Secret => "a field has another form".to_owned(),
-            _ => error.to_string(),
-        })
-    }
-
-    pub(super) fn id(&self, object: &WireObject) -> ObjectId {
-        ObjectId { kind: self.kind, name: ObjectName::of(&object.metadata) }
-    }
-}
-
 // === impl WireObject ===
 
 impl WireObject {
-    pub(super) fn version(&self) -> Version {
-        Version::of(self.metadata.resource_version.as_deref())
+    /// Returns the API of kind `K` in a namespace; in all namespaces with `None`.
+    pub(crate) fn api<K: Resource<DynamicType = ()>>(client: &Client, namespace: Option<&str>) -> Api<Self> {
+        let resource = ApiResource::erase::<K>(&());
+        match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        }
+    }
+
+    /// Decodes the object.
+    ///
+    /// # Errors
+    /// If it has not the form of a `T`. The text of the error quotes values of the object.
+    pub(crate) fn decode<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(&self.text)
     }
 }
 
@@ -148,7 +118,6 @@ mod tests {
     use kube::core::{ObjectList, WatchEvent};
 
     use super::*;
-    use crate::source::strip;
 
     const SECRET: &str = r#"{"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "n", "resourceVersion": "7"}, "data": {"a": "hunter2"}}"#;
 
@@ -166,23 +135,6 @@ mod tests {
             assert_eq!([name, namespace, resource_version].map(Option::as_deref), expect);
             assert!(!format!("{object:?}").contains("hunter2"), "{object:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn errors_show_no_values_of_secrets() {
-        let service =
-            tower::service_fn(async |_| Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
-        let client = Client::new(service, "default");
-        let object = |text: &str| serde_json::from_str::<WireObject>(text).expect("an object");
-        let secrets = Source::of(&client, Some("n"), Kind::Secret, strip::secret);
-        for text in [SECRET.to_owned(), SECRET.replace(r#"{"a": "hunter2"}"#, r#""hunter2""#)] {
-            let error = secrets.decode(&object(&text)).expect_err("no base64, or no map");
-            assert_eq!(error, "a field has another form");
-        }
-        let nodes = Source::of(&client, None, Kind::Node, strip::node);
-        let error = nodes.decode(&object(r#"{"kind": "Node", "apiVersion": "v1", "metadata": {}, "spec": 7}"#));
-        let error = error.expect_err("a number");
-        assert!(error.starts_with("invalid type: integer `7`"), "{error}");
     }
 
     #[test]
