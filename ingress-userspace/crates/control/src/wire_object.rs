@@ -1,9 +1,9 @@
-//! An object of any kind, as the API server sent it. Watches and lists are of this one type, and its text is decoded
-//! last, to the fields that are read. Otherwise the watcher, lists and events would be compiled for each kind.
+//! An object of any kind, as the API server sent it. Watches and lists are of this one type, and the text of each object
+//! is decoded last, to the fields that are read. Otherwise the watcher, lists and events would be compiled for each kind.
 //!
 //! Events must have their `type` before their `object`, as all API servers write them (`WatchEvent` of apimachinery).
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -15,6 +15,7 @@ use serde::{
     de::{DeserializeOwned, Error as _},
 };
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use zeroize::Zeroize as _;
 
 /// The text of an object. It may be that of a Secret, so nothing shows it, and it is zeroed when it is dropped;
@@ -26,7 +27,16 @@ pub(crate) struct WireObject {
     text: String,
 }
 
-/// The part of an object that watches need.
+/// Reports the objects of a watch that cannot be decoded.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadableLog {
+    warned_at: Option<Instant>,
+}
+
+/// Time between two warnings about unreadable objects of one watch.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The part of an object that watches and lists need.
 #[derive(Deserialize)]
 struct Head {
     metadata: Option<HeadMeta>,
@@ -38,6 +48,21 @@ struct HeadMeta {
     name: Option<String>,
     namespace: Option<String>,
     resource_version: Option<String>,
+}
+
+// === impl UnreadableLog ===
+
+impl UnreadableLog {
+    /// Names an object that cannot be decoded, with a warning at most once a minute.
+    pub(crate) fn report(&mut self, kind: &str, name: &dyn fmt::Display, error: &str) {
+        if self.warned_at.is_none_or(|at| at.elapsed() >= QUIET) {
+            self.warned_at = Some(Instant::now());
+            tracing::warn!(%kind, %name, error, "an object cannot be read, so its last readable state stays in effect, if there was one; \
+                 compare its fields with `kubectl explain`");
+        } else {
+            tracing::debug!(%kind, %name, error, "another object cannot be read");
+        }
+    }
 }
 
 // === impl WireObject ===

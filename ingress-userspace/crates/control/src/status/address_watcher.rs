@@ -1,10 +1,13 @@
 //! Watches the objects that addresses are read from: the Service to publish, or nodes and pods. Only the leader runs
 //! it. [`super::addresses`] selects the addresses.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures_util::{Stream, StreamExt, future, stream};
-use k8s_openapi::api::core::v1::{self, Node, Service};
+use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{
     Api, Client, ResourceExt,
     runtime::watcher::{self, watcher},
@@ -21,7 +24,10 @@ use super::{
     addresses::{self, Address, NodeFacts, PodFacts, Publish},
     replicas,
 };
-use crate::{clock::expiry, wire_object::WireObject};
+use crate::{
+    clock::expiry,
+    wire_object::{UnreadableLog, WireObject},
+};
 
 /// Changes this close together are shown as one: a rollout touches every pod and node …
 const SETTLE: Duration = Duration::from_secs(1);
@@ -41,7 +47,7 @@ pub(super) async fn watch(client: &Client, options: &Options, addresses: &watch:
             let config = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
             let lost = "the addresses of `--publish-service` are not known";
             let mut service = WatchedObjects::default();
-            let events = events(api, config, "services", lost, addresses::of_service).boxed();
+            let events = events(api, config, "services", lost, |service| addresses::of_service(&service)).boxed();
             watch_events(events, addresses, |event| {
                 service.on(event);
                 let found = service.known()?.values().next().cloned().filter(|addresses| !addresses.is_empty());
@@ -55,9 +61,8 @@ pub(super) async fn watch(client: &Client, options: &Options, addresses: &watch:
         Publish::Nodes(which) => {
             let lost = "the addresses of nodes are not known";
             let nodes = WireObject::api::<Node>(client, None);
-            let nodes = events(nodes, watcher::Config::default(), "nodes", lost, NodeFacts::of);
-            let pods = WireObject::api::<v1::Pod>(client, Some(&options.namespace));
-            let pods = events(pods, watcher::Config::default().labels(replicas::LABEL), "pods", lost, PodFacts::of);
+            let nodes = events(nodes, watcher::Config::default(), "nodes", lost, |node| NodeFacts::of(&node));
+            let pods = replicas::events(client, options, lost);
             let (mut known_nodes, mut known_pods) = (WatchedObjects::default(), WatchedObjects::default());
             let events = stream::select(nodes.map(Either::Node), pods.map(Either::Pod)).boxed();
             watch_events(events, addresses, |event| {
@@ -93,16 +98,24 @@ pub(super) enum AddressEvent<T> {
     ListEnds,
     Applied(String, T),
     Deleted(String),
-    /// The object has another form, so what was last read of it stays.
+    /// The object has another form. What was last read of it stays; if nothing was, the objects of the watch are not known.
     Unreadable(String),
 }
 
-/// The current objects of a watch.
+/// The objects of a watch.
 #[derive(Debug)]
 pub(super) struct WatchedObjects<T> {
-    objects: BTreeMap<String, T>,
-    listing: Option<BTreeMap<String, T>>,
+    current: Held<T>,
+    listing: Option<Held<T>>,
     is_complete: bool,
+}
+
+/// The objects of a list, with the changes since.
+#[derive(Debug)]
+struct Held<T> {
+    objects: BTreeMap<String, T>,
+    /// Objects that were never readable.
+    unread: BTreeSet<String>,
 }
 
 /// Sends the result of `read` for the events: the first at once, later ones when they have settled.
@@ -157,7 +170,7 @@ pub(super) fn events<K, T>(
     config: watcher::Config,
     resource: &'static str,
     lost: &'static str,
-    read: fn(&K) -> T,
+    read: fn(K) -> T,
 ) -> impl Stream<Item = AddressEvent<T>>
 where
     K: DeserializeOwned + 'static,
@@ -165,25 +178,27 @@ where
 {
     let retry_log = RetryLog::new(Permission { verb: "list and watch", resource, lost });
     let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let read = move |object: &WireObject, event: fn(String, T) -> AddressEvent<T>| match object.decode() {
-        Ok(decoded) => event(object.name_any(), read(&decoded)),
-        Err(error) => {
-            let name = object.name_any();
-            tracing::warn!(resource, name, %error, "an object cannot be read, so what was last read of it stays in effect");
-            AddressEvent::Unreadable(name)
+    let read = move |object: &WireObject, log: &mut UnreadableLog, event: fn(String, T) -> AddressEvent<T>| {
+        let name = object.name_any();
+        match object.decode() {
+            Ok(decoded) => event(name, read(decoded)),
+            Err(error) => {
+                log.report(resource, &name, &error.to_string());
+                AddressEvent::Unreadable(name)
+            }
         }
     };
-    let state = (begin(), retry_log, begin);
-    let events = stream::unfold(state, move |(mut watch, mut retry_log, begin)| async move {
+    let state = (begin(), retry_log, UnreadableLog::default(), begin);
+    let events = stream::unfold(state, move |(mut watch, mut retry_log, mut log, begin)| async move {
         let event = match watch.next().await? {
             Ok(event) => Some(match event {
                 watcher::Event::Init => AddressEvent::ListBegins,
-                watcher::Event::InitApply(object) => read(&object, AddressEvent::Listed),
+                watcher::Event::InitApply(object) => read(&object, &mut log, AddressEvent::Listed),
                 watcher::Event::InitDone => {
                     retry_log.succeeded();
                     AddressEvent::ListEnds
                 }
-                watcher::Event::Apply(object) => read(&object, AddressEvent::Applied),
+                watcher::Event::Apply(object) => read(&object, &mut log, AddressEvent::Applied),
                 watcher::Event::Delete(object) => AddressEvent::Deleted(object.name_any()),
             }),
             Err(error) => {
@@ -192,7 +207,7 @@ where
                 None
             }
         };
-        Some((event, (watch, retry_log, begin)))
+        Some((event, (watch, retry_log, log, begin)))
     });
     events.filter_map(future::ready)
 }
@@ -211,31 +226,79 @@ fn failure(error: watcher::Error) -> RequestFailure {
 
 impl<T> Default for WatchedObjects<T> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), listing: None, is_complete: false }
+        Self { current: Held::default(), listing: None, is_complete: false }
     }
 }
 
 impl<T: Clone> WatchedObjects<T> {
-    /// Returns all objects, or `None` before the first complete list.
+    /// Returns all objects; `None` before the first complete list, and while one of them was never readable.
     pub(super) fn known(&self) -> Option<&BTreeMap<String, T>> {
-        self.is_complete.then_some(&self.objects)
+        let Self { current, listing: _, is_complete } = self;
+        (*is_complete && current.unread.is_empty()).then_some(&current.objects)
     }
 
     pub(super) fn on(&mut self, event: AddressEvent<T>) {
         match event {
-            AddressEvent::ListBegins => self.listing = Some(BTreeMap::new()),
-            AddressEvent::Listed(name, facts) => drop(self.listing.get_or_insert_default().insert(name, facts)),
+            AddressEvent::ListBegins => self.listing = Some(Held::default()),
+            AddressEvent::Listed(name, facts) => self.listing.get_or_insert_default().insert(name, facts),
             AddressEvent::ListEnds => {
-                self.objects = self.listing.take().unwrap_or_default();
+                self.current = self.listing.take().unwrap_or_default();
                 self.is_complete = true;
             }
-            AddressEvent::Applied(name, facts) => drop(self.objects.insert(name, facts)),
-            AddressEvent::Deleted(name) => drop(self.objects.remove(&name)),
+            AddressEvent::Applied(name, facts) => self.current.insert(name, facts),
+            AddressEvent::Deleted(name) => {
+                self.current.objects.remove(&name);
+                self.current.unread.remove(&name);
+            }
             AddressEvent::Unreadable(name) => {
-                if let (Some(listing), Some(facts)) = (&mut self.listing, self.objects.get(&name)) {
-                    listing.insert(name, facts.clone());
+                let last = self.current.objects.get(&name).cloned();
+                let held = self.listing.as_mut().unwrap_or(&mut self.current);
+                match last {
+                    Some(facts) => held.insert(name, facts),
+                    None => drop(held.unread.insert(name)),
                 }
             }
         }
+    }
+}
+
+// === impl Held ===
+
+impl<T> Default for Held<T> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), unread: BTreeSet::new() }
+    }
+}
+
+impl<T> Held<T> {
+    fn insert(&mut self, name: String, facts: T) {
+        self.unread.remove(&name);
+        self.objects.insert(name, facts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_object_keeps_its_last_state_and_is_missed_without_one() {
+        use AddressEvent::{Applied, Deleted, ListBegins, ListEnds, Listed, Unreadable};
+        let name = |name: &str| name.to_owned();
+        let mut objects = WatchedObjects::default();
+        let mut after = |events: Vec<AddressEvent<u8>>| {
+            events.into_iter().for_each(|event| objects.on(event));
+            objects.known().map(|known| known.values().copied().collect::<Vec<_>>())
+        };
+        assert_eq!(after(vec![ListBegins, Listed(name("a"), 1)]), None);
+        assert_eq!(after(vec![ListEnds]), Some(vec![1]));
+        assert_eq!(after(vec![Unreadable(name("a"))]), Some(vec![1]));
+        assert_eq!(after(vec![ListBegins, Unreadable(name("a")), ListEnds]), Some(vec![1]));
+        assert_eq!(after(vec![Unreadable(name("b"))]), None);
+        assert_eq!(after(vec![ListBegins, Listed(name("a"), 2), Unreadable(name("b"))]), None);
+        assert_eq!(after(vec![ListEnds]), None);
+        assert_eq!(after(vec![Applied(name("b"), 3)]), Some(vec![2, 3]));
+        assert_eq!(after(vec![Unreadable(name("c"))]), None);
+        assert_eq!(after(vec![Deleted(name("c"))]), Some(vec![2, 3]));
     }
 }

@@ -51,29 +51,39 @@ pub(super) struct NodeFacts {
     pub(super) internal: Vec<Address>,
 }
 
-/// The fields of a pod that are read. Code for all fields of the API's `Pod`, with 150 types in it, would be a twentieth
-/// of the program.
-#[derive(Debug, Deserialize)]
-pub(super) struct Pod {
-    #[serde(default)]
-    metadata: PodMetadata,
+/// The fields of a pod that matter here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "PodFields")]
+pub(super) struct PodFacts {
+    pub(super) node: Option<String>,
+    pub(super) is_ready: bool,
+    /// The pod has been deleted, or has ended.
+    pub(super) is_leaving: bool,
+    pub(super) address: Option<IpAddr>,
+}
+
+/// The parts of a pod's JSON that [`PodFacts`] are made from. Code for all of the API's `Pod`, with 150 types in it,
+/// would be an eighth of the program.
+#[derive(Deserialize)]
+struct PodFields {
+    metadata: Option<PodMetadata>,
     spec: Option<PodSpec>,
     status: Option<PodStatus>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodMetadata {
     deletion_timestamp: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodSpec {
     node_name: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct PodStatus {
     phase: Option<String>,
     conditions: Option<Vec<PodCondition>>,
@@ -81,21 +91,11 @@ struct PodStatus {
     pod_ip: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct PodCondition {
     #[serde(rename = "type")]
-    type_: String,
-    status: String,
-}
-
-/// The fields of a pod that matter here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PodFacts {
-    pub(super) node: Option<String>,
-    pub(super) is_ready: bool,
-    /// The pod has been deleted, or has ended.
-    pub(super) is_leaving: bool,
-    pub(super) address: Option<IpAddr>,
+    type_: Option<String>,
+    status: Option<String>,
 }
 
 /// Returns the addresses of the Ready nodes that run a Ready pod, or `None` if no node does. The leader itself is such
@@ -197,16 +197,19 @@ impl NodeFacts {
 
 // === impl PodFacts ===
 
-impl PodFacts {
-    pub(super) fn of(pod: &Pod) -> Self {
-        let status = pod.status.as_ref();
-        let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let phase = status.and_then(|status| status.phase.as_deref());
+impl From<PodFields> for PodFacts {
+    fn from(PodFields { metadata, spec, status }: PodFields) -> Self {
+        let PodStatus { phase, conditions, pod_ip } =
+            status.unwrap_or(PodStatus { phase: None, conditions: None, pod_ip: None });
+        let is_ready = |PodCondition { type_, status }: &PodCondition| {
+            type_.as_deref() == Some("Ready") && status.as_deref() == Some("True")
+        };
+        let is_deleted = metadata.is_some_and(|metadata| metadata.deletion_timestamp.is_some());
         Self {
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-            is_ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-            is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")),
-            address: status.and_then(|status| status.pod_ip.as_deref()?.parse().ok()),
+            node: spec.and_then(|spec| spec.node_name),
+            is_ready: conditions.iter().flatten().any(is_ready),
+            is_leaving: is_deleted || matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
+            address: pod_ip.and_then(|address| address.parse().ok()),
         }
     }
 }
@@ -229,7 +232,27 @@ mod tests {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"deletionTimestamp": deleted},
             "spec": {"nodeName": node, "containers": []},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
-        PodFacts::of(&serde_json::from_value(pod).expect("a Pod"))
+        serde_json::from_value(pod).expect("a Pod")
+    }
+
+    #[test]
+    fn pods_may_lack_any_field() {
+        let read = |pod: Value| serde_json::from_value::<PodFacts>(pod).expect("a Pod");
+        let none = PodFacts::default();
+        for pod in [
+            json!({}),
+            json!({"metadata": null, "spec": null, "status": null}),
+            json!({"metadata": {"deletionTimestamp": null}, "spec": {}, "status": {}}),
+            json!({"status": {"podIP": null, "conditions": null, "phase": null}}),
+            json!({"status": {"podIP": "", "conditions": [{"type": "Ready"}, {"status": "True"}]}}),
+        ] {
+            assert_eq!(read(pod.clone()), none, "{pod}");
+        }
+        let address = Some("10.0.0.1".parse().expect("an address"));
+        assert_eq!(read(json!({"status": {"podIP": "10.0.0.1"}})), PodFacts { address, ..none.clone() });
+        for status in [json!({"phase": "Failed"}), json!({"phase": "Succeeded"})] {
+            assert_eq!(read(json!({"status": status})), PodFacts { is_leaving: true, ..none.clone() });
+        }
     }
 
     fn texts(addresses: Option<Vec<Address>>) -> Option<Vec<String>> {

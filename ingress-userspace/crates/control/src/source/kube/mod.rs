@@ -266,9 +266,9 @@ impl Watches<'_> {
         K::Sent: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let id = tracker.open(Need::Answered);
-        let source = self.namespaced(kind, strip::gateway_api::<K>);
+        let watched = self.namespaced(kind, strip::gateway_api::<K>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
-        let watch = watching::watch_if_known(id, source, None, selection, self.events.clone());
+        let watch = watching::watch_if_known(id, watched, None, selection, self.events.clone());
         self.tasks.spawn(vital(gate::behind(gate.subscribe(), id, self.events.clone(), watch)));
     }
 
@@ -315,12 +315,12 @@ impl Watches<'_> {
             let ObjectId { kind, name } = &object;
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (&self.client, Some(&*name.namespace));
-            let (source, lost) = if *kind == Kind::ConfigMap {
+            let (watched, lost) = if *kind == Kind::ConfigMap {
                 (WatchedKind::of(client, namespace, *kind, strip::config_map), NO_SETTINGS)
             } else {
                 (WatchedKind::of(client, namespace, *kind, strip::secret), NO_CERTIFICATE)
             };
-            let task = self.watch(id, source, WatchSelection { fields, lost, ..WatchSelection::default() });
+            let task = self.watch(id, watched, WatchSelection { fields, lost, ..WatchSelection::default() });
             self.by_name.insert(object, (id, task));
         }
     }
@@ -341,7 +341,7 @@ impl Watches<'_> {
         }
     }
 
-    /// Returns the source for the watched namespace; for all namespaces without one.
+    /// Returns the kind `K` in the watched namespace; in all namespaces without one.
     fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(
         &self,
         kind: Kind,
@@ -350,16 +350,16 @@ impl Watches<'_> {
         WatchedKind::of(&self.client, self.namespace, kind, convert)
     }
 
-    /// Returns the source for the whole cluster.
+    /// Returns the kind `K` in the whole cluster.
     fn all<K: Watched>(&self, kind: Kind, convert: fn(K) -> Object) -> WatchedKind {
         WatchedKind::of(&self.client, None, kind, convert)
     }
 
-    fn watch(&mut self, id: WatchId, source: WatchedKind, selection: WatchSelection) -> AbortHandle {
+    fn watch(&mut self, id: WatchId, watched: WatchedKind, selection: WatchSelection) -> AbortHandle {
         // Without this task, the served state would no longer follow the cluster.
         let events = self.events.clone();
         self.tasks.spawn(vital(async move {
-            watching::watch(id, &source, selection, events).await;
+            watching::watch(id, &watched, selection, events).await;
         }))
     }
 }

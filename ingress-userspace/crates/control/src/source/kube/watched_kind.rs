@@ -17,7 +17,7 @@ pub(super) struct WatchedKind {
 
 type Decode = dyn Fn(&WireObject) -> serde_json::Result<Object> + Send + Sync;
 
-/// A kind of object that can be watched.
+/// A type of the API whose objects can be watched.
 pub(super) trait Watched: Resource<DynamicType = ()> + DeserializeOwned + 'static {}
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watched for K {}
@@ -25,7 +25,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watched for K {
 // === impl WatchedKind ===
 
 impl WatchedKind {
-    /// Returns the objects of a namespace; of all namespaces with `None`.
+    /// Returns the kind `K` in a namespace; in all namespaces with `None`.
     pub(super) fn of<K: Watched>(
         client: &Client,
         namespace: Option<&str>,

@@ -32,8 +32,8 @@ use super::{
     watched_kind::WatchedKind,
 };
 use crate::{
-    change::{Object, ObjectName},
-    wire_object::WireObject,
+    change::Object,
+    wire_object::{UnreadableLog, WireObject},
 };
 
 /// The objects of a kind that are watched, and their purpose.
@@ -80,9 +80,6 @@ const INCOMPLETE: &str = "the list ended before it was complete";
 
 /// The longest pause, in case the backoff ever ends.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-
-/// Time for which more objects that cannot be read are not logged as warnings.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// For how long a server must not know a kind before its objects count as gone. A server that is just starting, or one of
 /// several, may not know the kind yet.
@@ -134,14 +131,14 @@ pub(super) async fn watch_if_known(
 /// Sends the events of the selected objects, until the receiver is dropped.
 pub(super) async fn watch(
     id: WatchId,
-    source: &WatchedKind,
+    watched: &WatchedKind,
     selection: WatchSelection,
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) -> WatchEnd {
-    let mut progress = WatchProgress::new(source.kind.as_str(), selection);
+    let mut progress = WatchProgress::new(watched.kind.as_str(), selection);
     let mut listing = Listing::Streamed;
     'lists: loop {
-        let mut stream = watcher(source.api.clone(), listing.config(&progress.selection)).boxed();
+        let mut stream = watcher(watched.api.clone(), listing.config(&progress.selection)).boxed();
         progress.is_listing = false;
         while let Some(result) = stream.next().await {
             let event = match result {
@@ -153,9 +150,9 @@ pub(super) async fn watch(
                         progress.is_unanswered = false;
                         progress.pause().await;
                     }
-                    progress.on(event, source)
+                    progress.on(event, watched)
                 }
-                Ok(event) => progress.on(event, source),
+                Ok(event) => progress.on(event, watched),
                 Err(error) => {
                     let recovery = Recovery::of(&error, listing, progress.is_listing);
                     if recovery == Recovery::Page {
@@ -207,15 +204,15 @@ struct WatchProgress {
     is_reported: bool,
     /// Whether the server has ever answered this watch successfully.
     has_worked: bool,
-    /// Time of the last warning about an object that cannot be read.
-    warned_at: Option<Instant>,
+    unreadable: UnreadableLog,
 }
 
-/// Returns the status of the server's response, if there was one.
+/// Returns the resource version of an object.
 fn version(object: &WireObject) -> Version {
     Version::of(object.meta().resource_version.as_deref())
 }
 
+/// Returns the status of the server's response, if there was one.
 fn status(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -294,12 +291,12 @@ impl WatchProgress {
             is_in_doubt: false,
             is_reported: false,
             has_worked: false,
-            warned_at: None,
+            unreadable: UnreadableLog::default(),
         }
     }
 
     /// Converts an event of the watcher. Returns `None` if another list is needed first.
-    fn on(&mut self, event: watcher::Event<WireObject>, source: &WatchedKind) -> Option<TrackerEvent> {
+    fn on(&mut self, event: watcher::Event<WireObject>, watched: &WatchedKind) -> Option<TrackerEvent> {
         Some(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
@@ -307,7 +304,7 @@ impl WatchProgress {
             }
             watcher::Event::InitApply(object) => {
                 self.is_filled = true;
-                self.read(&object, source, TrackerEvent::Listed)
+                self.read(&object, watched, TrackerEvent::Listed)
             }
             watcher::Event::InitDone => {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
@@ -325,11 +322,11 @@ impl WatchProgress {
             watcher::Event::Apply(object) => {
                 self.has_objects = true;
                 self.recovered();
-                self.read(&object, source, TrackerEvent::Applied)
+                self.read(&object, watched, TrackerEvent::Applied)
             }
             watcher::Event::Delete(object) => {
                 self.recovered();
-                TrackerEvent::Deleted(source.id(&object), version(&object))
+                TrackerEvent::Deleted(watched.id(&object), version(&object))
             }
         })
     }
@@ -338,27 +335,16 @@ impl WatchProgress {
     fn read(
         &mut self,
         object: &WireObject,
-        source: &WatchedKind,
+        watched: &WatchedKind,
         event: fn(Object, Version) -> TrackerEvent,
     ) -> TrackerEvent {
-        match source.decode(object) {
+        match watched.decode(object) {
             Ok(read) => event(read, version(object)),
             Err(error) => {
-                let id = source.id(object);
-                self.report_unreadable(&id.name, &error);
+                let id = watched.id(object);
+                self.unreadable.report(self.kind, &id.name, &error);
                 TrackerEvent::Unreadable(id, version(object))
             }
-        }
-    }
-
-    fn report_unreadable(&mut self, name: &ObjectName, error: &str) {
-        let kind = &self.kind;
-        if self.warned_at.is_none_or(|at| at.elapsed() >= QUIET) {
-            self.warned_at = Some(Instant::now());
-            tracing::warn!(%kind, %name, error, "an object cannot be read, so its last readable state stays in effect, if there was one; \
-                 compare its fields with `kubectl explain`");
-        } else {
-            tracing::debug!(%kind, %name, error, "another object cannot be read");
         }
     }
 

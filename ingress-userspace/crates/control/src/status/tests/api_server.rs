@@ -250,7 +250,7 @@ pub(super) fn node(name: &str, address: &str) -> Value {
 
 /// Returns a pod whose status is no mapping.
 pub(super) fn unreadable_pod(name: &str) -> Value {
-    json!({"metadata": {"name": name, "namespace": "xdp-ingress"}, "status": 7})
+    json!({"metadata": {"name": name, "namespace": "xdp-ingress", "resourceVersion": "3"}, "status": 7})
 }
 
 pub(super) fn pod(name: &str, node: &str) -> Value {

@@ -9,8 +9,7 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Client, runtime::watcher};
+use kube::Client;
 use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
@@ -27,13 +26,7 @@ use super::{
 use crate::{
     NODES_PORT,
     clock::expiry,
-    status::{
-        Options,
-        address_watcher::{WatchedObjects, events},
-        addresses::PodFacts,
-        replicas,
-    },
-    wire_object::WireObject,
+    status::{Options, address_watcher::WatchedObjects, addresses::PodFacts, replicas},
 };
 
 /// Most datagrams that are no answers to read in each window of [`Pace`]. While more come, answers wait, too, or are lost.
@@ -76,10 +69,8 @@ pub(in crate::status::gateway) async fn ask_nodes(
         shared.with(|inquiry| drop(inquiry.take_due(Instant::now())));
         sleep(BOUND).await;
     }
-    let api = WireObject::api::<Pod>(client, Some(&options.namespace));
-    let config = watcher::Config::default().labels(replicas::LABEL);
     let lost = "statuses of Gateways and routes do not say whether other nodes serve them";
-    let mut pods = events(api, config, "pods", lost, PodFacts::of).boxed();
+    let mut pods = replicas::events(client, options, lost).boxed();
     let (mut known, mut asker) = (WatchedObjects::default(), Asker::new(own, NODES_PORT));
     loop {
         tokio::select! {
