@@ -166,3 +166,82 @@ fn of_kind(kind: &str, object: &impl Serialize) -> Result<serde_json::Value> {
     value["kind"] = kind.into();
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        sync::{Mutex, PoisonError},
+    };
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns a client whose server expects these paths, each with a part of its query, and answers in this order.
+    fn client(answers: Vec<(&'static str, &'static str, u16, Value)>) -> Client {
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let next = answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let (path, query, code, answer) = next.expect("no further request");
+            assert_eq!(request.uri().path(), path);
+            let asked = request.uri().query().unwrap_or_default();
+            assert!(asked.contains(query), "`{asked}` lacks `{query}`");
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            async { answer }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Returns the controller of ingress-nginx as lists have it, without its kind.
+    fn controller(name: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ingress-nginx"}, "unknown": {"a": 1}, "spec": {"template": {
+            "spec": {"containers": [
+                {"name": "sidecar", "args": null},
+                {"name": "controller", "image": "registry.k8s.io/ingress-nginx/controller:v1.12.1", "args": ["--a"]},
+            ]},
+        }}})
+    }
+
+    fn list(kind: &str, more: &str, items: &[Value]) -> Value {
+        json!({"kind": format!("{kind}List"), "apiVersion": "apps/v1", "metadata": {"continue": more}, "items": items})
+    }
+
+    fn workloads(objects: &Objects) -> Vec<String> {
+        let texts = objects.workloads.iter();
+        texts.map(|workload| format!("{} {} {:?}", workload.kind, workload.name, workload.arguments)).collect()
+    }
+
+    #[tokio::test]
+    async fn workloads_are_found_by_their_label_on_all_pages() {
+        let selector = "labelSelector=app.kubernetes.io%2Fname%3Dingress-nginx";
+        let client = client(vec![
+            ("/apis/apps/v1/deployments", selector, 200, list("Deployment", "next", &[controller("a")])),
+            ("/apis/apps/v1/deployments", "continue=next", 200, list("Deployment", "", &[controller("b")])),
+            ("/apis/apps/v1/daemonsets", "limit=500", 200, list("DaemonSet", "", &[controller("c")])),
+        ]);
+        let mut objects = Objects::default();
+        installation(&client, None, &mut objects).await.expect("lists");
+        let expect = [
+            r#"Deployment ingress-nginx/a ["--a"]"#,
+            r#"Deployment ingress-nginx/b ["--a"]"#,
+            r#"DaemonSet ingress-nginx/c ["--a"]"#,
+        ];
+        assert_eq!(workloads(&objects), expect);
+    }
+
+    #[tokio::test]
+    async fn a_workload_that_is_named_is_of_either_kind() {
+        let missing = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "not found", "reason": "NotFound", "code": 404});
+        let client = client(vec![
+            ("/apis/apps/v1/namespaces/ingress-nginx/deployments/c", "", 404, missing),
+            ("/apis/apps/v1/namespaces/ingress-nginx/daemonsets/c", "", 200, controller("c")),
+        ]);
+        let mut objects = Objects::default();
+        installation(&client, Some(&ObjectName::new("ingress-nginx", "c")), &mut objects).await.expect("an object");
+        assert_eq!(workloads(&objects), [r#"DaemonSet ingress-nginx/c ["--a"]"#]);
+    }
+}
