@@ -54,5 +54,5 @@ pub use translate::{Classes, Translation};
 pub use watch::run;
 
 /// UDP port of the replicas among themselves: the leader asks others whether they serve an object, and announcers of
-/// addresses speak to groups of their links. Firewalls need one rule for both. No service or listener may have it.
+/// addresses speak to groups of their links. Firewalls need one rule for both. No UDP service or listener may have it.
 pub const NODES_PORT: u16 = 9111;

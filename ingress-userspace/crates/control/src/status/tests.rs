@@ -364,6 +364,29 @@ async fn addresses_are_not_known_while_a_pod_was_never_readable() {
     assert_eq!(shown(&patches[0]), ["192.0.2.1"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_address_of_a_service_is_shown_once_it_has_one() {
+    let server = Server::new();
+    let service = |addresses: Value| {
+        json!({"metadata": {"name": "s", "namespace": "n", "resourceVersion": "4"}, "spec": {"type": "LoadBalancer"},
+            "status": {"loadBalancer": {"ingress": addresses}}})
+    };
+    server.state(|state| {
+        state.services.insert("n/s".into(), service(Value::Null));
+        let object = service(json!([{"ip": "198.51.100.7"}]));
+        state.happens = Some(("watch services", json!({"type": "MODIFIED", "object": object})));
+        state.refusals.push(("watch services", 500));
+    });
+    let publish = Publish::Service(ObjectName::new("n", "s"));
+    let (_a, _) = replica_with(&server, "a", served("x", &[]), Options { publish, ..Options::default() });
+    server.until("watch services", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(server.seen("patch status").is_empty());
+    server.admit();
+    let patches = server.until("patch status", 1).await;
+    assert_eq!(shown(&patches[0]), ["198.51.100.7"]);
+}
+
 #[test]
 fn each_controller_has_its_own_field_manager() {
     assert_eq!(manager("xdp-ingress.io/controller"), "xdp-ingress");

@@ -143,6 +143,7 @@ impl State {
             },
             ("list", "nodes") => (200, list("Node", &self.nodes)),
             ("list", "pods") => (200, list("Pod", &self.pods)),
+            ("list", "services") => (200, list("Service", &self.services.values().cloned().collect::<Vec<_>>())),
             ("watch", _) => match self.happens.take_if(|(watch, _)| *watch == request) {
                 Some((_, event)) => (200, event),
                 None => (0, Value::Null),
@@ -216,7 +217,7 @@ pub(super) fn describe(method: &Method, uri: &http::Uri, body: &Value) -> String
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
     let is_watch = uri.query().unwrap_or_default().contains("watch=true");
     let last = path.last().copied().unwrap_or_default();
-    let kinds = ["leases", "events", "nodes", "pods"];
+    let kinds = ["leases", "events", "nodes", "pods", "services"];
     match (method.as_str(), path.as_slice()) {
         ("GET", [.., kind]) if kinds.contains(kind) => format!("{} {kind}", if is_watch { "watch" } else { "list" }),
         ("POST", [.., kind]) => format!("create {kind} {}", body["metadata"]["name"].as_str().unwrap_or_default()),
