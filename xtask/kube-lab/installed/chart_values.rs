@@ -107,7 +107,7 @@ fn services_of_the_chart_lead_to_all_nodes() {
     let service = stage.json(&["--namespace=xdp-ingress", "get", "service", "xdp-ingress"]);
     let ports = service["spec"]["ports"].as_array().expect("ports");
     let node_ports: Vec<_> = ports.iter().map(|port| port["nodePort"].as_u64()).collect();
-    assert_eq!(node_ports, [Some(30080), Some(30443), Some(30432)], "{service}");
+    assert_eq!(node_ports, [Some(30080), Some(30043), Some(30032)], "{service}");
     assert_eq!(service["spec"]["externalTrafficPolicy"], "Local", "{service}");
     await_endpoints(stage, "xdp-ingress", 5432);
     helm(stage, &["uninstall", "xdp-ingress", "--wait", "--timeout=180s"]).expect("the release is removed");
