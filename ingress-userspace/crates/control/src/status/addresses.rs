@@ -83,7 +83,7 @@ struct PodSpec {
     node_name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct PodStatus {
     phase: Option<String>,
     conditions: Option<Vec<PodCondition>>,
@@ -199,8 +199,7 @@ impl NodeFacts {
 
 impl From<PodFields> for PodFacts {
     fn from(PodFields { metadata, spec, status }: PodFields) -> Self {
-        let PodStatus { phase, conditions, pod_ip } =
-            status.unwrap_or(PodStatus { phase: None, conditions: None, pod_ip: None });
+        let PodStatus { phase, conditions, pod_ip } = status.unwrap_or_default();
         let is_ready = |PodCondition { type_, status }: &PodCondition| {
             type_.as_deref() == Some("Ready") && status.as_deref() == Some("True")
         };

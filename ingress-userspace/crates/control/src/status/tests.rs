@@ -358,6 +358,7 @@ async fn addresses_are_not_known_while_a_pod_was_never_readable() {
     });
     let (_a, _) = replica(&server, "a", served("x", &[]));
     server.until("watch pods", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(server.seen("patch status").is_empty());
     server.admit();
     let patches = server.until("patch status", 1).await;
