@@ -28,6 +28,10 @@ import (
 // Longest time for a case.
 const patience = 60 * time.Second
 
+// Time after which a waiting client sends a PING. A server that cannot reach a new address of NAT needs it. It is longer than
+// the silence of any path here, from which the server has to recover by itself.
+const keepAlive = 5 * time.Second
+
 var (
 	address = flag.String("address", "", "address of the server")
 	name    = flag.String("name", "", "name of the server")
@@ -127,7 +131,8 @@ func connect(ctx context.Context, config *tls.Config) (*client, error) {
 	}
 	seen := &events{}
 	tracer := func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return seen }
-	conn, err := transport.Dial(ctx, server, config, &quic.Config{HandshakeIdleTimeout: patience, Tracer: tracer})
+	options := &quic.Config{HandshakeIdleTimeout: patience, KeepAlivePeriod: keepAlive, Tracer: tracer}
+	conn, err := transport.Dial(ctx, server, config, options)
 	if err != nil {
 		return nil, err
 	}

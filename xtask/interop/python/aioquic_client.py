@@ -1,10 +1,11 @@
 """Client of HTTP/3 for `cargo xtask test interop`, on aioquic, or on qh3, which has the same interfaces."""
 
 import asyncio
+import itertools
 from contextlib import suppress
 from importlib import import_module
 
-from lane import ATTEMPTS, PATIENCE, PATIENCE_AGAIN, arguments, pattern, run_all
+from lane import ATTEMPTS, KEEP_ALIVE, PATIENCE, PATIENCE_AGAIN, arguments, pattern, run_all
 
 GIVEN = arguments()
 LIBRARY, NAME = GIVEN.library, GIVEN.name
@@ -81,9 +82,17 @@ class Client(QuicConnectionProtocol):
         if trailers is not None:
             self.http.send_headers(stream, trailers, end_stream=True)
         self.transmit()
-        await response.done
+        await self.keep_alive(response.done)
         assert response.head[b":status"] == b"200", response.head
         return response
+
+    async def keep_alive(self, done):
+        """Waits for a response. If NAT changes the address meanwhile, the server may need another packet from the client."""
+        for uid in itertools.count():
+            if (await asyncio.wait([done], timeout=KEEP_ALIVE))[0]:
+                return await done
+            self._quic.send_ping(uid)
+            self.transmit()
 
     async def echo(self, sent):
         response = await self.ask(b"POST", b"/echo", sent)

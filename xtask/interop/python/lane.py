@@ -9,6 +9,9 @@ from functools import partial
 
 # Longest time for a case or a request, in seconds.
 PATIENCE = 60
+# Time after which a waiting client sends a PING, in seconds. A server that cannot reach a new address of NAT needs it. It is
+# longer than the silence of any path here, from which the server has to recover by itself.
+KEEP_ALIVE = 5
 # Attempts to connect on paths with faults, where handshakes may lose too much, and the longest time for each in seconds.
 # The server ends a handshake after 10 seconds, or 20 once the address is proven, and its last packet may be lost.
 ATTEMPTS = 3
