@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Platform;
 use super::oci::File;
 use xtask_setup::Compiler;
-use xtask_setup::build::{self, Profile};
+use xtask_setup::build::{self, Profile, ReleaseBuild};
 use xtask_tools::{process, workspace};
 
 /// A package and its program.
@@ -41,8 +41,8 @@ pub(super) const ECHO_SERVER: &str = "echo-server";
 pub(super) fn build(profile: Profile, programs: &[Program]) -> Result<PathBuf> {
     match profile {
         Profile::Dev => development(programs),
-        Profile::Release => statically(programs, &workspace::target_dir(), &[]),
-        Profile::Guided => build::guided(XDP_INGRESS, |place, flags| statically(programs, place, flags)),
+        Profile::Release => statically(programs, &usual()),
+        Profile::Guided => build::guided(XDP_INGRESS, |guided| statically(programs, guided)),
     }
 }
 
@@ -55,8 +55,13 @@ fn development(programs: &[Program]) -> Result<PathBuf> {
     Ok(workspace::target_dir().join(Profile::Dev.dir()))
 }
 
-fn statically(programs: &[Program], target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
-    compile(programs, &target(&Compiler::active()?), target_dir, further_flags, &[])
+fn statically(programs: &[Program], further: &ReleaseBuild) -> Result<PathBuf> {
+    compile(programs, &target(&Compiler::active()?), further, &[])
+}
+
+/// Returns the settings of a build without counts.
+fn usual() -> ReleaseBuild {
+    ReleaseBuild { target_dir: workspace::target_dir(), flags: Vec::new(), arguments: Vec::new() }
 }
 
 /// Builds a release of the product for another platform than this machine's, and returns its directory. Installs the
@@ -80,9 +85,7 @@ pub(super) fn plugin(profile: Profile, platform: Platform) -> Result<PathBuf> {
             workspace::target_dir().join(Profile::Dev.dir())
         }
         // A training run would teach it nothing: it waits for servers.
-        (Profile::Release | Profile::Guided, true) => {
-            compile(&[PLUGIN], &target(&Compiler::active()?), &workspace::target_dir(), &[], &[])?
-        }
+        (Profile::Release | Profile::Guided, true) => statically(&[PLUGIN], &usual())?,
         (Profile::Release | Profile::Guided, false) => cross_compile(&[PLUGIN], platform)?,
     };
     Ok(place.join(program))
@@ -95,25 +98,24 @@ fn cross_compile(programs: &[Program], platform: Platform) -> Result<PathBuf> {
     let lower = target.replace('-', "_");
     let upper = lower.to_uppercase();
     let variables = [(format!("CARGO_TARGET_{upper}_LINKER"), tools.clone()), (format!("CC_{lower}"), tools)];
-    compile(programs, &target, &workspace::target_dir(), &[], &variables)
+    compile(programs, &target, &usual(), &variables)
 }
 
 fn compile(
     programs: &[Program],
     target: &str,
-    target_dir: &Path,
-    further_flags: &[String],
+    ReleaseBuild { target_dir, flags: further_flags, arguments }: &ReleaseBuild,
     variables: &[(String, String)],
 ) -> Result<PathBuf> {
     let mut cargo = build::cargo();
     // An explicit target, even if it is this machine's own, keeps the flags away from build scripts and macros, which
     // have to load shared libraries.
-    cargo.args(["build", "--release", "--target", target, "--target-dir"]).arg(target_dir);
+    cargo.args(["build", "--release", "--target", target, "--target-dir"]).arg(target_dir).args(arguments);
     // Built together, so that shared dependencies are compiled once.
     for (package, program) in programs {
         cargo.args(["--package", package, "--bin", program]);
     }
-    let flags = [&flags(), further_flags].concat();
+    let flags = [&flags()[..], further_flags].concat();
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");
     // Assertions in the C parts contain the names of their source files.
     cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));

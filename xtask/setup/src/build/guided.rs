@@ -2,23 +2,37 @@
 //! second build is laid out by those counts.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::load_tool;
 use super::stamp::Stamp;
+use super::{ReleaseBuild, load_tool};
 use crate::Compiler;
 use xtask_tools::{process, progress, workspace};
 
-/// Builds twice with `compile`, which takes a target directory and further compiler flags, and returns the directory of
-/// its programs. Between the two builds the product, called `program` in that directory, is trained, unless it is the
-/// same program as in the last training. Returns the directory of the second build.
+/// Crates that take no part in a request, and on which no crate of the request path depends. The first build does not
+/// optimise them: their counts would be zero. A crate with other settings has other names, which loses the counts of all
+/// crates that depend on it; here that is the program alone.
+const UNTRAINED: [&str; 8] = [
+    "ingress-cli",
+    "ingress-control",
+    "ingress-inspect",
+    "ingress-node",
+    "k8s-openapi",
+    "kube-client",
+    "kube-core",
+    "kube-runtime",
+];
+
+/// Builds twice with `compile`, which returns the directory of its programs. Between the two builds the product, called
+/// `program` in that directory, is trained, unless it is the same program as in the last training. Returns the directory
+/// of the second build.
 ///
 /// # Errors
 /// Fails if something does not compile, rustup has no llvm-profdata, or the training fails.
-pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBuf>) -> Result<PathBuf> {
+pub fn guided(program: &str, compile: impl Fn(&ReleaseBuild) -> Result<PathBuf>) -> Result<PathBuf> {
     let profdata = Compiler::active()?.profdata()?;
     let place = workspace::target_dir().join("guided");
     let training = place.join("training");
@@ -27,7 +41,11 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
     // Each crate counts its own branches, before link-time optimisation, which would take minutes here. Cargo's setting
     // for that would also give the crates other names than in the second build, and no function would find its counts.
     let flags = [&format!("-Cprofile-generate={}", counts.display()), "-Clto=off", "-Clinker-plugin-lto=off"];
-    let counting = compile(&place.join("counting"), &flags.map(str::to_owned))?;
+    let counting = compile(&ReleaseBuild {
+        target_dir: place.join("counting"),
+        flags: flags.map(str::to_owned).to_vec(),
+        arguments: UNTRAINED.map(|name| format!("--config=profile.release.package.{name}.opt-level=0")).to_vec(),
+    })?;
     let mut stamp = Stamp::default();
     stamp.path(&counting, program)?;
     let stamp = stamp.finish();
@@ -41,5 +59,6 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
         fs::write(&trained, stamp).with_context(|| format!("cannot write `{}`", trained.display()))?;
     }
     progress::note("building what the counts say");
-    compile(&place, &[format!("-Cprofile-use={}", merged.display())])
+    let flags = vec![format!("-Cprofile-use={}", merged.display())];
+    compile(&ReleaseBuild { target_dir: place, flags, arguments: Vec::new() })
 }

@@ -6,7 +6,7 @@ mod ebpf;
 mod guided;
 mod stamp;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -67,6 +67,16 @@ pub enum Profile {
     Guided,
 }
 
+/// Settings of a build in the release profile.
+#[derive(Debug)]
+pub struct ReleaseBuild {
+    pub target_dir: PathBuf,
+    /// Further flags of the compiler.
+    pub flags: Vec<String>,
+    /// Further arguments of cargo.
+    pub arguments: Vec<String>,
+}
+
 impl Profile {
     /// Returns the profile for `--release` and `--pgo`.
     pub fn of(release: bool, pgo: bool) -> Self {
@@ -125,11 +135,11 @@ pub fn userspace(profile: Profile) -> Result<PathBuf> {
 }
 
 /// Builds a release in its own target directory, with further compiler flags; returns the directory of the programs.
-fn release_with(target_dir: &Path, flags: &[String]) -> Result<PathBuf> {
+fn release_with(ReleaseBuild { target_dir, flags, arguments }: &ReleaseBuild) -> Result<PathBuf> {
     let host = Compiler::active()?.host;
     // An explicit target, even if it is this machine's own, keeps the flags away from build scripts and macros.
     let mut cargo = cargo_build();
-    cargo.args(["--release", "--target", &host, "--target-dir"]).arg(target_dir);
+    cargo.args(["--release", "--target", &host, "--target-dir"]).arg(target_dir).args(arguments);
     process::run(cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS"))?;
     Ok(target_dir.join(host).join(Profile::Release.dir()))
 }
