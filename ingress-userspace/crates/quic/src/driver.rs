@@ -240,8 +240,7 @@ where
             std::mem::take(&mut state.begun)
         });
         for (id, request) in begun {
-            // Boxed, because tokio copies a task's future whole several times.
-            let task = spawn_local(Box::pin(respond(Rc::clone(conn), id, request, Rc::clone(&self.service))));
+            let task = spawn_local(respond(Rc::clone(conn), id, request, Rc::clone(&self.service)));
             conn.set_task(id, task.abort_handle());
         }
         let handle = ConnectionHandle(conn.key);

@@ -56,29 +56,42 @@ impl From<Gone> for Failure {
 }
 
 /// Answers `request` on the stream `id` of `conn`.
-pub(crate) async fn respond<S, F, B>(conn: Rc<Conn>, id: StreamId, request: Request<RequestBody>, service: Rc<S>)
+///
+/// Returns a box, because tokio copies a task's future whole several times. The future is made in its place: a copy would
+/// have a kilobyte of state that nothing has written yet.
+#[inline(always)]
+pub(crate) fn respond<S, F, B>(
+    conn: Rc<Conn>,
+    id: StreamId,
+    request: Request<RequestBody>,
+    service: Rc<S>,
+) -> Pin<Box<impl Future<Output = ()>>>
 where
     S: Fn(Request<RequestBody>, Rc<Peer>) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data: Into<Bytes>, Error: Into<Box<dyn Error>>>,
 {
-    let mut ending = Ending { conn: Rc::clone(&conn), id, code: Code::InternalError, is_complete: false };
-    let mut out = BytesMut::new();
-    // The fields are gone before the body is awaited, and so the task is smaller.
-    let begun = {
-        let response = service(request, Rc::clone(&conn.peer)).await;
-        out.reserve(256);
-        response::head(response.status(), response.headers(), &mut out).map(|()| response.into_body())
+    let place = Box::new_uninit();
+    let respond = async move {
+        let mut ending = Ending { conn: Rc::clone(&conn), id, code: Code::InternalError, is_complete: false };
+        let mut out = BytesMut::new();
+        // The fields are gone before the body is awaited, and so the task is smaller.
+        let begun = {
+            let response = service(request, Rc::clone(&conn.peer)).await;
+            out.reserve(256);
+            response::head(response.status(), response.headers(), &mut out).map(|()| response.into_body())
+        };
+        let sent = match begun {
+            Ok(body) => send(&conn, id, out, pin!(body)).await,
+            Err(_status_101) => Err(Failure::Service),
+        };
+        match sent {
+            Ok(()) => ending.is_complete = true,
+            Err(Failure::Service | Failure::Gone) => {}
+            Err(Failure::Slow) => ending.code = Code::ExcessiveLoad,
+        }
     };
-    let sent = match begun {
-        Ok(body) => send(&conn, id, out, pin!(body)).await,
-        Err(_status_101) => Err(Failure::Service),
-    };
-    match sent {
-        Ok(()) => ending.is_complete = true,
-        Err(Failure::Service | Failure::Gone) => {}
-        Err(Failure::Slow) => ending.code = Code::ExcessiveLoad,
-    }
+    Box::into_pin(Box::write(place, respond))
 }
 
 /// Sends `out` and the body after it.

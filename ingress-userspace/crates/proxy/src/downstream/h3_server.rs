@@ -25,7 +25,7 @@ use crate::{
     downstream::{conn::Conn, open, refusal::Refusal},
     limits::CountGuard,
     observe::http3_stats::Http3Counters,
-    request::{response_body::Body, serve_http3},
+    request::response_body::Body,
     server::{
         listen_quic::QuicListener,
         memory,
@@ -250,7 +250,7 @@ fn answer(
     let is_head = *request.method() == Method::HEAD;
     let served = peer.context::<Client>().map(|client| {
         let conn = Rc::clone(&client.conn);
-        conn.in_turn(move |conn| serve_http3(conn, request))
+        conn.in_turn(request)
     });
     async move {
         // Without a client the connection has ended, which ends this task.

@@ -25,14 +25,14 @@ use tokio::{
 use crate::{
     downstream::{
         buffer_size::PIECE,
-        conn::{Conn, Order},
+        conn::{Conn, Order, Serve as _},
         h2_backlog::STREAM_MAX,
         h2_write_coalescer::WriteCoalescer,
         tunnel,
         wire::Wire,
     },
     l4::pipe::end_turn,
-    request::{serve, unread_body::UnreadBodies},
+    request::unread_body::UnreadBodies,
 };
 
 /// Silence of an HTTP/2 client after which it is sent a PING…
@@ -67,7 +67,7 @@ where
     }
     let service = {
         let conn = Rc::clone(&conn);
-        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+        service_fn(move |request: Request<Incoming>| request.serve(Rc::clone(&conn)))
     };
     let plain = (!conn.secure).then_some(tcp);
     let io = TokioIo::new(Wire::http1(stream, plain, Rc::clone(&conn), early));
@@ -160,7 +160,7 @@ where
         .keep_alive_timeout(PING_TIMEOUT);
     let service = {
         let conn = Rc::clone(&conn);
-        service_fn(move |request: Request<Incoming>| Rc::clone(&conn).in_turn(move |conn| serve(conn, request)))
+        service_fn(move |request: Request<Incoming>| Rc::clone(&conn).in_turn(request))
     };
     let coalescer = WriteCoalescer::new(Wire::http2(stream, Rc::clone(&conn), early));
     conn.becomes_http2();

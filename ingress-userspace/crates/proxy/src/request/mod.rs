@@ -15,7 +15,10 @@ use ingress_model::{
 
 use crate::{
     auth::authz_cache::Cookies,
-    downstream::{conn::Conn, tunnel::OpenedStream},
+    downstream::{
+        conn::{Conn, Serve},
+        tunnel::OpenedStream,
+    },
     http::{
         request_id::RequestId,
         websocket::{self, Handshake},
@@ -65,33 +68,34 @@ pub(crate) mod session_affinity;
 mod throttle;
 pub(crate) mod unread_body;
 
-/// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
-///
-/// Always inlined, so that only the arguments are written to the future's place. A returned future is copied whole, and
-/// has some 3 KB of state that nothing has written yet.
-#[inline(always)]
-pub(crate) fn serve(
-    conn: Rc<Conn>,
-    mut request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Body>, Infallible>> {
-    let opened = (request.method() == Method::CONNECT).then(|| OpenedStream::Http2(hyper::upgrade::on(&mut request)));
-    let (parts, incoming) = request.into_parts();
-    conn.take_head();
-    answer(conn, parts, ClientBody::Hyper(incoming), opened)
+// Every failure becomes a response; hyper itself answers requests that it cannot parse. Both are always inlined, so that only
+// the arguments are written to the future's place. A returned future is copied whole, and has some 3 KB of state that
+// nothing has written yet.
+
+impl Serve for Request<Incoming> {
+    type Response = Result<Response<Body>, Infallible>;
+
+    #[inline(always)]
+    fn serve(mut self, conn: Rc<Conn>) -> impl Future<Output = Self::Response> {
+        let opened = (self.method() == Method::CONNECT).then(|| OpenedStream::Http2(hyper::upgrade::on(&mut self)));
+        let (parts, incoming) = self.into_parts();
+        conn.take_head();
+        answer(conn, parts, ClientBody::Hyper(incoming), opened)
+    }
 }
 
-/// Serves a request of an HTTP/3 connection. Always inlined like [`serve`].
-#[inline(always)]
-pub(crate) fn serve_http3(
-    conn: Rc<Conn>,
-    request: Request<ingress_quic::RequestBody>,
-) -> impl Future<Output = Result<Response<Body>, Infallible>> {
-    let (parts, body) = request.into_parts();
-    let (body, opened) = match parts.method {
-        Method::CONNECT => (ingress_quic::RequestBody::default(), Some(OpenedStream::Http3(Box::new(body)))),
-        _ => (body, None),
-    };
-    answer(conn, parts, ClientBody::Http3(body), opened)
+impl Serve for Request<ingress_quic::RequestBody> {
+    type Response = Result<Response<Body>, Infallible>;
+
+    #[inline(always)]
+    fn serve(self, conn: Rc<Conn>) -> impl Future<Output = Self::Response> {
+        let (parts, body) = self.into_parts();
+        let (body, opened) = match parts.method {
+            Method::CONNECT => (ingress_quic::RequestBody::default(), Some(OpenedStream::Http3(Box::new(body)))),
+            _ => (body, None),
+        };
+        answer(conn, parts, ClientBody::Http3(body), opened)
+    }
 }
 
 /// Serves a request in parts. They are arguments of a function that is no `async fn`, so that the future holds them in

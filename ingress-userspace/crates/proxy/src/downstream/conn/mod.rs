@@ -21,6 +21,8 @@ use crate::{
     server::worker::Worker,
     tls::client_certificates,
 };
+pub(crate) use streams::Serve;
+
 use state::{CompactAddress, ConnProtocol, HandshakeState, Spawned};
 
 mod bodies;

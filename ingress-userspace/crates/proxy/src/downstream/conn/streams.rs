@@ -19,6 +19,16 @@ use crate::{
     server::eviction,
 };
 
+/// A request that can be served.
+///
+/// `serve` must always be inlined, so that its future is made in its place. A closure cannot be: the compiler shares one
+/// between its callers, and copies the future that it returns.
+pub(crate) trait Serve {
+    type Response;
+
+    fn serve(self, conn: Rc<Conn>) -> impl Future<Output = Self::Response>;
+}
+
 /// Counts a request that waits for its turn, until it is dropped.
 struct WaitingRequest<'c>(&'c Conn);
 
@@ -55,20 +65,17 @@ impl Conn {
         })
     }
 
-    /// Serves a request by the future that `serve` makes, when it may begin.
+    /// Serves a request when it may begin.
     ///
     /// The future is made in a box, because hyper and tokio move a stream's task several times before it begins: some 3 KB
     /// of state. A request that waits for its turn does not hold that state yet.
     #[inline(always)]
-    pub(crate) fn in_turn<F: Future>(
-        self: Rc<Self>,
-        serve: impl FnOnce(Rc<Self>) -> F,
-    ) -> impl Future<Output = F::Output> {
+    pub(crate) fn in_turn<R: Serve>(self: Rc<Self>, request: R) -> impl Future<Output = R::Response> {
         match self.turn() {
-            None => Either::Left(pin_new(|| serve(self))),
+            None => Either::Left(pin_new(|| request.serve(self))),
             Some(turn) => Either::Right(Box::pin(async move {
                 turn.await;
-                Box::pin(serve(self)).await
+                Box::pin(request.serve(self)).await
             })),
         }
     }
