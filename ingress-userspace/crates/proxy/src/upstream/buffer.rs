@@ -2,7 +2,7 @@
 //! none. Responses that wait for their clients share buffers: HTTP/3 keeps each until it is acknowledged, and would keep
 //! 16 KiB for a response of 1 KiB.
 
-use std::{cell::RefCell, ops};
+use std::{cell::RefCell, collections::VecDeque, ops};
 
 use bytes::BytesMut;
 
@@ -12,19 +12,18 @@ const SMALL: usize = 16 * 1024;
 const LARGE: usize = 128 * 1024;
 /// If less room than this remains, the buffer is reallocated before the next read.
 const ROOM_MIN: usize = 4 * 1024;
-/// Free buffers kept per worker and kind; others are returned to the allocator. 64 × 16 KiB + 8 × 128 KiB = 2 MiB at
-/// most.
+/// Buffers kept per worker and kind; others are returned to the allocator. 64 × 16 KiB + 8 × 128 KiB = 2 MiB at most.
 const SMALL_KEPT: usize = 64;
 const LARGE_KEPT: usize = 8;
-/// Number of free buffers tried before a new one is allocated; frames of them may still be in use.
+/// Number of used up buffers tried before a new one is allocated.
 const TRIES: usize = 3;
 /// Buffers for request heads: the number kept, and the largest capacity worth keeping.
 const TEXT_KEPT: usize = 16;
 const TEXT_MAX: usize = 16 * 1024;
 
 thread_local! {
-    static SMALL_FREE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
-    static LARGE_FREE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static SMALL_FREE: RefCell<FreeBuffers> = const { RefCell::new(FreeBuffers::new()) };
+    static LARGE_FREE: RefCell<FreeBuffers> = const { RefCell::new(FreeBuffers::new()) };
     static TEXT_FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -34,6 +33,15 @@ thread_local! {
 pub(super) struct ReadBuffer {
     bytes: BytesMut,
     kind: BufferKind,
+}
+
+/// The buffers of one kind that no exchange has.
+struct FreeBuffers {
+    /// Buffers with room. The last one is taken first, since its memory is in the caches.
+    free: Vec<BytesMut>,
+    /// Buffers without room, because frames of them are in use. The first one has been there for longest. If it stood
+    /// among the others, they would soon be all like it, and each exchange would allocate.
+    used_up: VecDeque<BytesMut>,
 }
 
 /// A request head to be written.
@@ -76,16 +84,8 @@ impl ReadBuffer {
     }
 
     fn take(kind: BufferKind) -> Self {
-        let size = kind.size();
-        let found = kind.with_free(|free| {
-            let tried = free.len().saturating_sub(TRIES)..free.len();
-            // Frames may refer to one half; the other is free all the same. A large body needs all.
-            let least = if kind == BufferKind::Small { SMALL / 2 } else { size };
-            let has_room = |bytes: &mut BytesMut| bytes.try_reclaim(size) || bytes.capacity() >= least;
-            let index = tried.rev().find(|index| has_room(&mut free[*index]))?;
-            Some(free.swap_remove(index))
-        });
-        Self { bytes: found.flatten().unwrap_or_else(|| BytesMut::with_capacity(size)), kind }
+        let found = kind.with_free(|free| free.take(kind)).flatten();
+        Self { bytes: found.unwrap_or_else(|| BytesMut::with_capacity(kind.size())), kind }
     }
 }
 
@@ -93,12 +93,7 @@ impl Drop for ReadBuffer {
     fn drop(&mut self) {
         let Self { bytes, kind } = self;
         // Otherwise the memory is returned to the allocator.
-        kind.with_free(|free| {
-            if free.len() < kind.kept() {
-                bytes.clear();
-                free.push(std::mem::take(bytes));
-            }
-        });
+        kind.with_free(|free| free.put(std::mem::take(bytes), *kind));
     }
 }
 
@@ -113,6 +108,40 @@ impl ops::Deref for ReadBuffer {
 impl ops::DerefMut for ReadBuffer {
     fn deref_mut(&mut self) -> &mut BytesMut {
         &mut self.bytes
+    }
+}
+
+// === impl FreeBuffers ===
+
+impl FreeBuffers {
+    const fn new() -> Self {
+        Self { free: Vec::new(), used_up: VecDeque::new() }
+    }
+
+    fn take(&mut self, kind: BufferKind) -> Option<BytesMut> {
+        if let Some(mut bytes) = self.free.pop() {
+            // All of it, if its frames are gone by now.
+            let _all = bytes.try_reclaim(kind.size());
+            return Some(bytes);
+        }
+        let tried = self.used_up.iter_mut().take(TRIES);
+        let index = tried.enumerate().find_map(|(index, bytes)| bytes.try_reclaim(kind.size()).then_some(index))?;
+        self.used_up.remove(index)
+    }
+
+    /// Takes back `bytes`, whose content is not needed. If there are too many, the allocator gets the one that has waited
+    /// for its frames for longest: a slow client may have them.
+    fn put(&mut self, mut bytes: BytesMut, kind: BufferKind) {
+        bytes.clear();
+        let has_room = bytes.try_reclaim(kind.least_room());
+        if self.free.len() + self.used_up.len() >= kind.kept() && self.used_up.pop_front().is_none() {
+            return;
+        }
+        if has_room {
+            self.free.push(bytes);
+        } else {
+            self.used_up.push_back(bytes);
+        }
     }
 }
 
@@ -135,9 +164,18 @@ impl BufferKind {
         }
     }
 
-    /// Runs `act` on the worker's free list of this kind. Returns `None` if there is no such list, or if the thread is
+    /// Returns the least room of a buffer that an exchange gets. A small one may have frames in use, in one half; a large
+    /// body needs all.
+    fn least_room(self) -> usize {
+        match self {
+            Self::None | Self::Large => self.size(),
+            Self::Small => SMALL / 2,
+        }
+    }
+
+    /// Runs `act` on the worker's free buffers of this kind. Returns `None` if the kind has none, or if the thread is
     /// shutting down.
-    fn with_free<T>(self, act: impl FnOnce(&mut Vec<BytesMut>) -> T) -> Option<T> {
+    fn with_free<T>(self, act: impl FnOnce(&mut FreeBuffers) -> T) -> Option<T> {
         let list = match self {
             Self::None => return None,
             Self::Small => &SMALL_FREE,
@@ -190,6 +228,8 @@ impl ops::DerefMut for TextBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use bytes::Bytes;
 
     use super::*;
@@ -223,6 +263,42 @@ mod tests {
         let begin = first.as_ptr();
         drop(first);
         assert_eq!(frame(SMALL, b'2').as_ptr(), begin);
+    }
+
+    #[test]
+    fn buffers_that_clients_hold_are_used_again_when_those_have_read() {
+        let (mut buffers, mut next) = (HashSet::new(), std::ptr::null());
+        let mut in_flight: VecDeque<Bytes> = VecDeque::new();
+        // Clients that read nothing hold some for ever.
+        let mut held = Vec::new();
+        for number in 0..10_000 {
+            let sent = frame(1_200, b'x');
+            if sent.as_ptr() != next {
+                buffers.insert(sent.as_ptr());
+            }
+            next = sent.as_ptr().wrapping_add(1_200);
+            if number % 1_000 == 0 {
+                held.push(sent);
+            } else {
+                in_flight.push_back(sent);
+            }
+            if in_flight.len() > 300 {
+                in_flight.pop_front();
+            }
+        }
+        // A buffer has 7 of them, so 300 take 43 buffers, and those of the silent clients 10 more.
+        assert!((43..=SMALL_KEPT + held.len()).contains(&buffers.len()), "{} buffers", buffers.len());
+    }
+
+    #[test]
+    fn no_more_buffers_are_kept_than_the_limit() {
+        let held: Vec<Bytes> = (0..3 * SMALL_KEPT).map(|_| frame(SMALL / 2 + 1, b'x')).collect();
+        let kept = |free: &mut FreeBuffers| free.free.len() + free.used_up.len();
+        assert_eq!(BufferKind::Small.with_free(kept), Some(SMALL_KEPT));
+        drop(held);
+        let unused: Vec<ReadBuffer> = (0..3 * SMALL_KEPT).map(|_| ReadBuffer::take(BufferKind::Small)).collect();
+        drop(unused);
+        assert_eq!(BufferKind::Small.with_free(kept), Some(SMALL_KEPT));
     }
 
     #[test]
